@@ -4,47 +4,37 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 import torch
 
-from baton_serve.core.protocol.steps import SamplingParams
-from baton_serve.workers.rank.row_edits import RowEdits, row_edits
+from baton_serve.core.protocol.steps import NewSequence, SamplingParams
+from baton_serve.workers.rank.row_edits import row_edits
 from baton_serve.workers.rank.sampling.sampler import sample, truncate
+from baton_serve.workers.rank.sequences import RankSequence
 
 VOCAB = 50
 
 
-@dataclass
-class FakeRow:
-    sampling: SamplingParams
-    prompt: list[int] = field(default_factory=lambda: [1])
-    outputs: list[int] = field(default_factory=list)
-    vocab_size: int = VOCAB
-
-    @property
-    def tokens(self) -> list[int]:
-        return self.prompt + self.outputs
-
-    @cached_property
-    def edits(self) -> RowEdits | None:
-        return row_edits(self.sampling, self.vocab_size, self.prompt, self.outputs)
+def sequence(
+    sampling: SamplingParams, prompt: Sequence[int] = (1,), outputs: Sequence[int] = (), vocab_size: int = VOCAB
+) -> RankSequence:
+    return RankSequence(NewSequence(0, [*prompt], [*outputs], sampling, []), vocab_size)
 
 
 def logits_of(num_rows: int, seed: int = 0, vocab: int = VOCAB) -> torch.Tensor:
     return torch.randn(num_rows, vocab, generator=torch.Generator().manual_seed(seed)) * 2
 
 
-def tokens_of(logits: torch.Tensor, rows: list[FakeRow]) -> list[int]:
+def tokens_of(logits: torch.Tensor, rows: list[RankSequence]) -> list[int]:
     return [draw.token for draw in sample(logits, rows)]
 
 
 def histogram(logits: torch.Tensor, params: dict[str, float], count: int = 20_000) -> Counter[int]:
     """Tokens drawn from one distribution with ``count`` seeds."""
-    rows = [FakeRow(SamplingParams(seed=seed, **params)) for seed in range(count)]
+    rows = [sequence(SamplingParams(seed=seed, **params)) for seed in range(count)]
     return Counter(tokens_of(logits.expand(count, -1), rows))
 
 
@@ -64,7 +54,7 @@ def test_frequencies_follow_the_softmax(temperature: float) -> None:
 def test_positions_of_one_seed_are_as_good_as_seeds() -> None:
     logits = logits_of(1, vocab=8) * 0.5
     count = 10_000
-    rows = [FakeRow(SamplingParams(seed=1), prompt=[0] * (1 + position)) for position in range(count)]
+    rows = [sequence(SamplingParams(seed=1), prompt=[0] * (1 + position)) for position in range(count)]
     seen = Counter(tokens_of(logits.expand(count, -1), rows))
     expected = logits[0].softmax(-1) * count
     assert chi_square(seen, expected) < 24.3  # 99.9 % of 7 degrees of freedom
@@ -72,33 +62,33 @@ def test_positions_of_one_seed_are_as_good_as_seeds() -> None:
 
 def test_the_same_seed_and_position_give_the_same_token_in_any_row(device: str) -> None:
     logits = logits_of(1).to(device)
-    wanted = FakeRow(SamplingParams(seed=9), prompt=[1, 2, 3])
+    wanted = sequence(SamplingParams(seed=9), prompt=[1, 2, 3])
     alone = tokens_of(logits, [wanted])[0]
     others = [
-        FakeRow(SamplingParams(seed=1)),
-        FakeRow(SamplingParams(temperature=0)),
-        FakeRow(SamplingParams(seed=3, top_k=2)),
+        sequence(SamplingParams(seed=1)),
+        sequence(SamplingParams(temperature=0)),
+        sequence(SamplingParams(seed=3, top_k=2)),
     ]
     for place in range(4):
         rows = [*others[:place], wanted, *others[place:]]
         batch = torch.cat([logits_of(place, 5).to(device), logits, logits_of(3 - place, 6).to(device)])
         assert tokens_of(batch, rows)[place] == alone
     # As an output instead of a prompt token the position is the same; one further on it is not.
-    assert tokens_of(logits, [FakeRow(SamplingParams(seed=9), prompt=[1], outputs=[2, 3])])[0] == alone
-    further = {tokens_of(logits, [FakeRow(SamplingParams(seed=9), prompt=[1] * n)])[0] for n in range(4, 30)}
+    assert tokens_of(logits, [sequence(SamplingParams(seed=9), prompt=[1], outputs=[2, 3])])[0] == alone
+    further = {tokens_of(logits, [sequence(SamplingParams(seed=9), prompt=[1] * n)])[0] for n in range(4, 30)}
     assert len(further) > 3
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1e-9])
 def test_greedy(temperature: float) -> None:
     logits = logits_of(3)
-    rows = [FakeRow(SamplingParams(temperature=temperature, seed=seed)) for seed in range(3)]
+    rows = [sequence(SamplingParams(temperature=temperature, seed=seed)) for seed in range(3)]
     assert tokens_of(logits, rows) == logits.argmax(-1).tolist()
 
 
 def test_half_precision_logits_are_taken() -> None:
     logits = logits_of(2).to(torch.bfloat16)
-    rows = [FakeRow(SamplingParams(temperature=0)), FakeRow(SamplingParams(temperature=0, num_logprobs=1))]
+    rows = [sequence(SamplingParams(temperature=0)), sequence(SamplingParams(temperature=0, num_logprobs=1))]
     assert tokens_of(logits, rows) == logits.float().argmax(-1).tolist()
 
 
@@ -166,18 +156,18 @@ def test_draws_stay_inside_the_support() -> None:
     assert set(histogram(logits, {"top_k": 3}, 2000)) == {token for _, token in by_probability(logits)[:3]}
 
 
-def penalized(logits: torch.Tensor, row: FakeRow) -> torch.Tensor:
+def penalized(logits: torch.Tensor, row: RankSequence) -> torch.Tensor:
     """The definitions, one token at a time."""
-    params = row.sampling
+    params, outputs = row.sampling, row.tokens[row.num_prompt :]
     result = logits.clone().tolist()
     for token in range(len(result)):
         result[token] += params.logit_bias.get(token, 0.0)
-        if token in params.min_tokens_banned and len(row.outputs) < params.min_tokens:
+        if token in params.min_tokens_banned and len(outputs) < params.min_tokens:
             result[token] = -math.inf
         if token in row.tokens:
             factor = params.repetition_penalty
             result[token] = result[token] / factor if result[token] > 0 else result[token] * factor
-        count = row.outputs.count(token)
+        count = outputs.count(token)
         result[token] -= params.frequency_penalty * count + params.presence_penalty * (count > 0)
     return torch.tensor(result)
 
@@ -200,7 +190,7 @@ def test_penalties_are_as_defined() -> None:
 
     logits = logits_of(len(PENALTIES), 7, vocab=10)
     before = logits.clone()
-    rows = [FakeRow(params, prompt=[0, 1, 2, 2], outputs=[1, 2, 3, 3, 3, 6, 7, 7]) for params in PENALTIES]
+    rows = [sequence(params, prompt=[0, 1, 2, 2], outputs=[1, 2, 3, 3, 3, 6, 7, 7]) for params in PENALTIES]
     edited = edit(logits, rows)
     for index, row in enumerate(rows):
         assert torch.allclose(edited[index], penalized(before[index], row)), PENALTIES[index]
@@ -210,16 +200,16 @@ def test_penalties_are_as_defined() -> None:
 def test_a_ban_holds_until_min_tokens_and_a_bias_for_no_token_is_nothing() -> None:
     logits = torch.tensor([[9.0, 1.0, 0.0]])
     banned = SamplingParams(temperature=0, min_tokens=2, min_tokens_banned=(0,), logit_bias={3: 100.0, -1: 100.0})
-    assert tokens_of(logits, [FakeRow(banned, outputs=[2], vocab_size=3)]) == [1]
-    assert tokens_of(logits, [FakeRow(banned, outputs=[2, 2], vocab_size=3)]) == [0]
+    assert tokens_of(logits, [sequence(banned, outputs=[2], vocab_size=3)]) == [1]
+    assert tokens_of(logits, [sequence(banned, outputs=[2, 2], vocab_size=3)]) == [0]
 
 
 def test_logprobs_are_of_the_raw_logits() -> None:
     logits = logits_of(3, 8)
     rows = [
-        FakeRow(SamplingParams(seed=1, temperature=0.3, top_k=2, logit_bias={7: 50.0}, num_logprobs=3)),
-        FakeRow(SamplingParams(seed=2)),
-        FakeRow(SamplingParams(temperature=0, num_logprobs=0)),
+        sequence(SamplingParams(seed=1, temperature=0.3, top_k=2, logit_bias={7: 50.0}, num_logprobs=3)),
+        sequence(SamplingParams(seed=2)),
+        sequence(SamplingParams(temperature=0, num_logprobs=0)),
     ]
     draws = sample(logits, rows)
     expected = logits.log_softmax(-1)
@@ -256,14 +246,14 @@ def test_a_banned_word_is_never_completed(temperature: float) -> None:
     logits[0, 7] = 50.0
     for outputs, is_banned in (([3], True), ([2], False)):
         params = SamplingParams(temperature=temperature, bad_words=((3, 7),), logit_bias={7: 100.0})
-        (token,) = tokens_of(logits, [FakeRow(params, outputs=outputs)])
+        (token,) = tokens_of(logits, [sequence(params, outputs=outputs)])
         assert (token != 7) == is_banned
 
 
 @pytest.mark.parametrize("more", [{}, {"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.2}, {"repetition_penalty": 2.0}])
 def test_only_allowed_tokens_are_sampled(more: dict[str, Any]) -> None:
     allowed = (3, 17, 40, VOCAB + 5)
-    rows = [FakeRow(SamplingParams(seed=seed, allowed_token_ids=allowed, **more)) for seed in range(64)]
+    rows = [sequence(SamplingParams(seed=seed, allowed_token_ids=allowed, **more)) for seed in range(64)]
     assert set(tokens_of(logits_of(64), rows)) <= set(allowed)
 
 
@@ -274,13 +264,13 @@ def test_where_nothing_is_left_the_allowed_tokens_are(temperature: float) -> Non
     one = SamplingParams(**drawn, allowed_token_ids=(5,), bad_words=((5,),))
     ended = SamplingParams(**drawn, allowed_token_ids=(6,), min_tokens=3, min_tokens_banned=(6,))
     all_words = SamplingParams(**drawn, bad_words=tuple((token,) for token in range(VOCAB)))
-    free = FakeRow(SamplingParams(**drawn))
-    tokens = tokens_of(logits, [FakeRow(one), FakeRow(ended), FakeRow(all_words), free])
+    free = sequence(SamplingParams(**drawn))
+    tokens = tokens_of(logits, [sequence(one), sequence(ended), sequence(all_words), free])
     assert tokens == [5, 6, *tokens_of(logits[2:], [free, free])]
 
 
 def test_other_rows_of_the_batch_are_as_without() -> None:
-    logits, free = logits_of(3), FakeRow(SamplingParams(seed=1))
+    logits, free = logits_of(3), sequence(SamplingParams(seed=1))
     alone = tokens_of(logits[1:2], [free])
-    narrow = FakeRow(SamplingParams(seed=1, allowed_token_ids=(5,), bad_words=((1,),)))
+    narrow = sequence(SamplingParams(seed=1, allowed_token_ids=(5,), bad_words=((1,),)))
     assert tokens_of(logits, [narrow, free, narrow]) == [5, *alone, 5]

@@ -12,26 +12,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import torch
 
-from baton_serve.core.protocol.steps import SamplingParams
 from baton_serve.workers.rank.row_edits import RowEdits
-
-
-class SamplingRow(Protocol):
-    """What sampling and scoring need of a sequence; ``RankSequence`` implements it."""
-
-    @property
-    def sampling(self) -> SamplingParams: ...
-    @property
-    def tokens(self) -> list[int]: ...
-    @property
-    def num_prompt(self) -> int: ...
-    @property
-    def edits(self) -> RowEdits | None: ...
+from baton_serve.workers.rank.sequences import RankSequence
 
 
 class _Numbers:
@@ -73,7 +60,7 @@ class _Step(NamedTuple):
         self.subtracted.add(row, edits.counted, edits.penalties)
 
 
-def edit(logits: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
+def edit(logits: torch.Tensor, rows: Sequence[RankSequence]) -> torch.Tensor:
     """Apply all edits to logits ``[row, vocabulary]`` (float32); returns a copy if any edit applies."""
     step = _Step(_Numbers(), _Numbers(), _Numbers(), _Numbers())
     kept = {}

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 
 from baton_serve.core.protocol.steps import PromptScores, Row
-from baton_serve.workers.rank.sampling.logit_edits import SamplingRow
 from baton_serve.workers.rank.sampling.sampler import logprobs_of
+from baton_serve.workers.rank.sequences import RankSequence
 
 #: Numbers in the logits that are in memory at a time: 64 MiB as float32, of which the computation needs three copies.
 #: With a vocabulary of 150,000 tokens these are the logits of 111 tokens.
@@ -32,7 +32,7 @@ class _Token(NamedTuple):
 class PromptTokens:
     """The tokens that one step scores, and their ``scores``."""
 
-    def __init__(self, rows: Sequence[Row], sequences: Sequence[SamplingRow], last_places: Sequence[int]) -> None:
+    def __init__(self, rows: Sequence[Row], sequences: Sequence[RankSequence], last_places: Sequence[int]) -> None:
         """What the rows ask for. ``last_places``: where on the token axis the last token of each row is."""
         self.scores: list[PromptScores] = []
         self._tokens: list[_Token] = []
@@ -40,7 +40,7 @@ class PromptTokens:
             if row.score_from:
                 self._add(row, sequence, last_place)
 
-    def _add(self, row: Row, sequence: SamplingRow, last_place: int) -> None:
+    def _add(self, row: Row, sequence: RankSequence, last_place: int) -> None:
         scores = PromptScores(row.seq, row.score_from, [], [], [], [])
         self.scores.append(scores)
         end = row.start + row.num_tokens

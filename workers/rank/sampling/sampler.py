@@ -10,8 +10,9 @@ import torch
 
 from baton_serve.core.protocol.steps import SamplingParams
 from baton_serve.workers.rank.grammar.masks import Masks
-from baton_serve.workers.rank.sampling.logit_edits import SamplingRow, edit
+from baton_serve.workers.rank.sampling.logit_edits import edit
 from baton_serve.workers.rank.sampling.noise import add_gumbel, stream_key
+from baton_serve.workers.rank.sequences import RankSequence
 
 #: Below this temperature sampling is greedy, because logits divided by the temperature overflow float32 (vLLM's bound).
 GREEDY_BELOW = 1e-5
@@ -26,7 +27,7 @@ class Draw:
     top: list[tuple[int, float]] | None = None
 
 
-def sample(logits: torch.Tensor, rows: Sequence[SamplingRow], masks: Masks | None = None) -> list[Draw]:
+def sample(logits: torch.Tensor, rows: Sequence[RankSequence], masks: Masks | None = None) -> list[Draw]:
     """Sample the next token of each row from ``logits`` ``[row, vocabulary]`` (any float dtype, any device).
 
     ``masks`` ban tokens after all edits, and before temperature and truncation.
@@ -52,7 +53,7 @@ def sample(logits: torch.Tensor, rows: Sequence[SamplingRow], masks: Masks | Non
     return draws
 
 
-def _draw(scores: torch.Tensor, rows: Sequence[SamplingRow]) -> torch.Tensor:
+def _draw(scores: torch.Tensor, rows: Sequence[RankSequence]) -> torch.Tensor:
     params = [row.sampling for row in rows]
     scores = scores / _column([p.temperature for p in params], scores)
     scores = truncate(scores, params)
@@ -114,7 +115,7 @@ def logprobs_of(logits: torch.Tensor, tokens: Sequence[int], num_top: int) -> Ro
     return RowLogprobs(every, own, best.values.tolist(), best.indices.tolist())
 
 
-def _add_logprobs(draws: list[Draw], logits: torch.Tensor, rows: Sequence[SamplingRow]) -> None:
+def _add_logprobs(draws: list[Draw], logits: torch.Tensor, rows: Sequence[RankSequence]) -> None:
     wanted = [(i, n) for i, row in enumerate(rows) if (n := row.sampling.num_logprobs) is not None]
     if not wanted:
         return

@@ -3,36 +3,31 @@
 from __future__ import annotations
 
 import queue
-from dataclasses import dataclass, field
 
 import pytest
 import torch
 from llguidance import LLExecutor, LLMatcher, LLParserLimits, LLTokenizer
 
-from baton_serve.core.protocol.steps import CompileGrammar, ForgetGrammar, GrammarCompiled, SamplingParams, Vocabulary
+from baton_serve.core.protocol.steps import (
+    CompileGrammar,
+    ForgetGrammar,
+    GrammarCompiled,
+    NewSequence,
+    SamplingParams,
+    Vocabulary,
+)
 from baton_serve.workers.grammar.matchers import matcher_of
 from baton_serve.workers.grammar.notation import grammar_of
 from baton_serve.workers.rank.grammar.library import Constraint, GrammarLibrary
 from baton_serve.workers.rank.grammar.masks import MaskWriter, banned
-from baton_serve.workers.rank.row_edits import RowEdits, row_edits
 from baton_serve.workers.rank.sampling.sampler import sample
+from baton_serve.workers.rank.sequences import RankSequence
 from tests.kits.whole import reference
 
 EOS = 0
 PADDING = 37
 #: Seconds until a thread that does not answer fails its test.
 PATIENCE_S = 60.0
-
-
-@dataclass
-class Row:
-    constraint: Constraint | None
-    sampling: SamplingParams = field(default_factory=lambda: SamplingParams(temperature=0))
-    tokens: list[int] = field(default_factory=lambda: [1])
-
-    @property
-    def edits(self) -> RowEdits | None:
-        return row_edits(self.sampling, len(reference.tokenizer()) + PADDING, self.tokens, [])
 
 
 class Known:
@@ -239,7 +234,8 @@ def test_the_form_wins_over_bans(known: Known, temperature: float) -> None:
     logits = torch.zeros(1, known.vocab_size)
 
     def token(**more: object) -> int:
-        row = Row(known.follow("[xy]"), SamplingParams(temperature=temperature, **more))  # type: ignore[arg-type]
+        params = SamplingParams(temperature=temperature, **more)  # type: ignore[arg-type]
+        row = RankSequence(NewSequence(0, [1], [], params, []), known.vocab_size, known.follow("[xy]"))
         (draw,) = sample(logits, [row], MaskWriter().begin([row.constraint], known.library.mask_words))
         return draw.token
 
