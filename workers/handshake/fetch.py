@@ -47,16 +47,12 @@ def target_of(params: KVTransferParams) -> Target:
     """
     if not _is_host(params.remote_host):
         raise HandshakeError(HandshakeReason.BAD_ADDRESS, "remote_host is neither a host name nor an address")
-    return Target(params.remote_engine_id, params.remote_host, params.remote_port, _num_ranks(params))
-
-
-def _num_ranks(params: KVTransferParams) -> int:
-    """The engine's number of ranks; each rank's metadata says which part of the model that rank holds."""
     tp_size, pp_size = params.tp_size, params.pp_size
     if tp_size < 1 or pp_size < 1 or tp_size * pp_size > MAX_RANKS or params.dcp_size != 1:
         sizes = f"tp_size {tp_size}, pp_size {pp_size}, dcp_size {params.dcp_size}"
         raise HandshakeError(HandshakeReason.INCOMPATIBLE, f"cannot read from an engine of {sizes}")
-    return tp_size * pp_size
+    # Each rank's metadata says which part of the model that rank holds.
+    return Target(params.remote_engine_id, params.remote_host, params.remote_port, tp_size * pp_size)
 
 
 class HandshakeFetcher:
@@ -87,17 +83,14 @@ class HandshakeFetcher:
         Rank 0 is asked first, and the others concurrently once it has answered. So an engine that hangs costs one
         connection.
         """
-        place = await self._find(target)
-        answer = await self._get(place, 0)
-        first = self._check(target, 0, answer.body)
-        return [first, *await self._fetch_others(target, replace(place, addresses=(answer.address,)))]
-
-    async def _find(self, target: Target) -> Place:
         try:
             addresses = await self._resolver.addresses(target.host)
         except OSError as error:
             raise HandshakeError(HandshakeReason.REFUSED, f"{target.host}: {error}") from error
-        return Place(target.host, target.port, addresses, self._try_s, self._tls)
+        place = Place(target.host, target.port, addresses, self._try_s, self._tls)
+        answer = await self._get(place, 0)
+        first = self._check(target, 0, answer.body)
+        return [first, *await self._fetch_others(target, replace(place, addresses=(answer.address,)))]
 
     async def _fetch_others(self, target: Target, place: Place) -> list[RankMetadata]:
         ranks, found = iter(range(1, target.num_ranks)), dict[int, RankMetadata]()

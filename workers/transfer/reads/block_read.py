@@ -107,16 +107,13 @@ class BlockRead:
             part, ids = self._pieces[post.number]
             return part.post(self._agent, ids)
         hit("rank.read.arrived")
-        return self._post_versions(post.number)
-
-    def _post_versions(self, source: int) -> TransferHandle:
         num_versions = self.peer.num_blocks
-        table = self._scratch[source] = self._memory.scratch.take(num_versions)
+        table = self._scratch[post.number] = self._memory.scratch.take(num_versions)
         here, there = table.pieces_for(self._remote_ids, num_versions)
         try:
-            return self._agent.post_read(table.pieces, here, self._parts[source].rank.versions, there)
+            return self._agent.post_read(table.pieces, here, self._parts[post.number].rank.versions, there)
         except NixlError:
-            self._memory.scratch.give_back(self._scratch.pop(source))
+            self._memory.scratch.give_back(self._scratch.pop(post.number))
             raise
 
     def _poll(self) -> bool:
