@@ -39,17 +39,12 @@ class PeerEngine:
     def failed(self, error: HandshakeError, now: float) -> None:
         """Note that the attempt has failed, and start the backoff."""
         self.state, self.task = PeerEngineState.FAILED, None
-        self._note(error, now)
+        self.last_error, self.failed_at = error, now
         self._backoff_s = min(MAX_BACKOFF_S, 2 * self._backoff_s or MIN_BACKOFF_S)
         self._retry_at = now + self._backoff_s
 
-    def lost(self, why: str, now: float) -> HandshakeError:
-        """Note that a connected engine was lost; returns the error. The next request connects again without backoff."""
+    def lost(self, why: str, now: float) -> None:
+        """Note that a connected engine was lost. The next request connects again without backoff."""
         self.state = PeerEngineState.FAILED
-        error = HandshakeError(HandshakeReason.LOST, why)
-        self._note(error, now)
-        self._retry_at = now
-        return error
-
-    def _note(self, error: HandshakeError, now: float) -> None:
-        self.last_error, self.failed_at = error, now
+        self.last_error = HandshakeError(HandshakeReason.LOST, why)
+        self.failed_at = self._retry_at = now

@@ -246,8 +246,8 @@ class HandshakePool:
     def _lose(self, engine_id: str, why: str) -> None:
         peer = self._peers.get(engine_id)
         if peer is not None and peer.state is PeerEngineState.CONNECTED:
-            error = peer.lost(why, self._clock())
-            self._failures[error.reason.value] += 1
+            peer.lost(why, self._clock())
+            self._failures[HandshakeReason.LOST.value] += 1
 
     def _view(self, engine_id: str, peer: PeerEngine) -> PeerView:
         error = peer.last_error

@@ -62,7 +62,7 @@ class RankFacade:
         #: By read id, the reads that have not ended on every rank.
         self._reads: dict[int, ReadMerge] = {}
         #: Reads by other engines that some local ranks have reported as finished.
-        self._sent: Gather[tuple[str, str]] = Gather(_MAX_SENT)
+        self._sent = Gather(_MAX_SENT)
         #: Gets every rank's answer to ``CompileGrammar``; set once there is a compiler.
         self.on_compiled: Callable[[int, GrammarCompiled], None] = lambda rank, message: None
         #: The engine's callback; set once there is an engine.

@@ -94,7 +94,8 @@ def runs_between(local: Shard, remote: Shard, cell_bytes: int) -> tuple[Run, ...
     if not heads or first >= last:
         return ()
     # Two heads are contiguous only if all layers are read, on both sides.
-    whole_heads = _layers(local) == _layers(remote) == (first, last)
+    layers = {(shard.first_layer, shard.last_layer) for shard in (local, remote)}
+    whole_heads = layers == {(first, last)}
     starts, num_heads = ([heads.start], len(heads)) if whole_heads else (heads, 1)
     num_bytes = num_heads * (last - first) * cell_bytes
     return tuple(
@@ -124,10 +125,6 @@ def _divided(what: str, ranges: Iterable[tuple[int, int]]) -> tuple[int, int]:
     if ordered != [(i * size, (i + 1) * size) for i in range(len(ordered))]:
         raise MisfitError(f"{what} are not divided evenly")
     return ordered[-1][1], len(ordered)
-
-
-def _layers(shard: Shard) -> tuple[int, int]:
-    return shard.first_layer, shard.last_layer
 
 
 def _cell(shard: Shard, head: int, layer: int) -> int:

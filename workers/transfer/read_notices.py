@@ -68,7 +68,7 @@ class ReadNotices:
 
     def __init__(self, agent: TransferAgent) -> None:
         self._agent = agent
-        self._gather: Gather[tuple[str, str]] = Gather(MAX_OPEN)
+        self._gather = Gather(MAX_OPEN)
         self._sent: list[Sent] = []
         self._num_dropped = 0
 

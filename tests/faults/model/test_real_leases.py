@@ -81,7 +81,7 @@ class FenceMachine(RuleBasedStateMachine):
         self.table = VersionTable(NUM_BLOCKS)
         self.memory = [-1] * NUM_BLOCKS
         self.holder = LeaseHolder(duration_ms=DURATION_MS, redis_grace_ms=GRACE_MS, now_ms=self.clock())
-        self.told: Gather[tuple[str, str]] = Gather(max_open=1_000)
+        self.told = Gather(max_open=1_000)
         self.prefills: list[Prefill] = []
         self.promises: dict[str, Promise] = {}
         self.readers: list[Reader] = []

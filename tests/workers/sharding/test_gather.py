@@ -19,7 +19,7 @@ def test_a_transfer_ends_with_the_last_of_its_members(
     sizes: dict[int, int], reports: list[tuple[int, int]], max_open: int
 ) -> None:
     """Against a model that keeps each report."""
-    gather: Gather[int] = Gather(max_open)
+    gather = Gather(max_open)
     open_now: dict[int, list[int]] = {}
     for key, rank in reports:
         member = rank % sizes[key]
@@ -34,7 +34,7 @@ def test_a_transfer_ends_with_the_last_of_its_members(
 
 
 def test_beyond_the_bound_the_oldest_is_forgotten() -> None:
-    gather: Gather[int] = Gather(max_open=2)
+    gather = Gather(max_open=2)
     for key in range(3):
         gather.report(key, 0, 2)
     assert [gather.report(key, 1, 2) for key in (1, 2, 0)] == [True, True, False]
