@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedModel
 
-from baton_serve.workers.rank.cache.attention import NAME, AttentionCall, register
+from baton_serve.workers.rank.cache.attention import NAME, register
 from baton_serve.workers.rank.cpu.support import CpuRows, takes
 from baton_serve.workers.rank.layers import packing
 from baton_serve.workers.rank.layers.linear import is_available
 from baton_serve.workers.rank.layers.modules import GatedMLP, RotaryAttention
 from baton_serve.workers.rank.layers.packing import pack
-from baton_serve.workers.rank.layers.trials import CallRecorder, Inputs, is_close
+from baton_serve.workers.rank.layers.trials import Inputs, is_close
 from tests.kits.rank.small_llama import llama
 
 pytestmark = pytest.mark.skipif(
@@ -158,12 +158,3 @@ def test_no_weights_are_kept_of_what_was_replaced(monkeypatch: pytest.MonkeyPatc
     pack(model, CpuRows())
     assert alive[-1] <= 5, "an attention module, and the output layer"
     assert not any(layer() for layer in layers)
-
-
-def test_the_recorder_keeps_what_it_was_called_with() -> None:
-    recorder = CallRecorder()
-    query = torch.randn(1, 4, 3, 8)
-    recorder(AttentionCall(torch.nn.Identity(), query, query[:, :2], query[:, 2:], 0.5, 7, {}))
-    assert recorder.last is not None
-    assert (recorder.last.heads, recorder.last.kv_heads, recorder.last.head_dim) == (4, 2, 8)
-    assert (recorder.last.scaling, recorder.last.window) == (0.5, 7)
