@@ -13,8 +13,7 @@ from msgspec.structs import replace
 from baton_serve.core.protocol.steps import RankReady
 from baton_serve.core.protocol.worker import Role
 from baton_serve.workers.engine.config import EngineConfig
-from baton_serve.workers.rank_protocol.spec import MAX_DEFAULT_THREADS, RankSpec
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.rank_protocol.spec import MAX_DEFAULT_THREADS, RankSpec, TransferOptions
 from baton_serve.workers.settings import WorkerSettings
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from baton_serve.core.protocol.handshake import RankMetadata, Shard
 from baton_serve.core.protocol.steps import Connect, Connected, Read, TransferReport
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from baton_serve.workers.transfer.port import RankMemory, TransferEvent
 from baton_serve.workers.transfer.versions import VersionTable
 from bench.block_reads.memory import Pieces

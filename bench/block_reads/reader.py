@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.core.ucx import apply_ucx_environment
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from bench.block_reads.findings import HOST, Case, Findings, Sample
 from bench.block_reads.memory import can_read, make_pieces
 from bench.block_reads.rank import BenchRank

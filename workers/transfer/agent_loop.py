@@ -12,8 +12,8 @@ import msgspec
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.core.protocol.steps import CancelRead, Connect, Connected, Disconnect, Read, ReadResult, TransferReport
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from baton_serve.workers.rank_protocol.transfer_errors import NixlError, PeerLostError, TransferError
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from baton_serve.workers.transfer.memory.local_memory import LocalMemory, cache_of
 from baton_serve.workers.transfer.memory.remote_engines import RemoteEngine, RemoteEngines
 from baton_serve.workers.transfer.memory.version_tables import version_table_of

@@ -13,8 +13,8 @@ from concurrent.futures import Future
 
 from baton_serve.core.protocol.handshake import RankMetadata
 from baton_serve.core.protocol.steps import RankFailed
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from baton_serve.workers.rank_protocol.transfer_errors import TransferError
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from baton_serve.workers.transfer.agent_loop import AgentLoop
 from baton_serve.workers.transfer.mapped.host_memory import HostMemory
 from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from baton_serve.core.protocol.handshake import RankMetadata, Shard
 from baton_serve.core.protocol.steps import Disconnect, ReadResult, Sent
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import PieceList, Pieces, Region, TransferAgent
 from tests.kits.transfer.pair import DecodeRank

@@ -25,7 +25,7 @@ from baton_serve.baton.cluster.process import pause
 from baton_serve.core.protocol.handshake import RankMetadata, Shard
 from baton_serve.core.protocol.steps import Connect, Connected, Read, ReadResult, Sent, TransferReport
 from baton_serve.core.ucx import ucx_environment
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import TransferAgent
 from baton_serve.workers.transfer.port import RankMemory, TransferEvent

@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from baton_serve.core.protocol.steps import CancelRead, Connected, Disconnect, RankFailed, Sent
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, PeerLostError, PeerUnknownError
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from baton_serve.workers.transfer.mapped.host_memory import HostMemory
 from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent

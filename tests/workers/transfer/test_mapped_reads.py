@@ -10,7 +10,7 @@ import pytest
 
 from baton_serve.core.protocol.handshake import Shard
 from baton_serve.core.protocol.steps import CancelRead
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from tests.kits.patience import PATIENCE_S
 from tests.kits.transfer.groups import CELL_BYTES, FIRST_FREE, NUM_BLOCKS, NUM_HEADS, NUM_LAYERS, Group
 from tests.kits.transfer.mapped import MappedAgents

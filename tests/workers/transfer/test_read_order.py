@@ -7,7 +7,7 @@ import threading
 import numpy as np
 from numpy.typing import NDArray
 
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import PieceList, TransferHandle
 from tests.kits.patience import PATIENCE_S

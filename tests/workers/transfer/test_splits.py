@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from baton_serve.core.protocol.steps import Sent
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from tests.kits.transfer.groups import CELL_BYTES, FIRST_FREE, NUM_HEADS, NUM_LAYERS, Group, Ledger
 from tests.kits.transfer.pair import Made
 

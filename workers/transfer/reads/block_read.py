@@ -8,8 +8,8 @@ import numpy as np
 
 from baton_serve.core.process.failpoints import hit
 from baton_serve.core.protocol.steps import Read, ReadResult
+from baton_serve.workers.rank_protocol.spec import TransferOptions
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, NixlError, PeerLostError
-from baton_serve.workers.rank_protocol.transfer_options import TransferOptions
 from baton_serve.workers.transfer.memory.local_memory import LocalMemory
 from baton_serve.workers.transfer.memory.remote_engines import RemoteEngine
 from baton_serve.workers.transfer.memory.version_tables import ScratchTable
