@@ -90,5 +90,4 @@ def engine_config(settings: WorkerSettings, ready: RankReady) -> EngineConfig:
         read_timeout_s=settings.read_timeout_s,
         step_timeout_s=settings.step_timeout_s,
         engine_id=ready.metadata.engine_id,
-        adapters=frozenset(ready.adapters.values()),
     )

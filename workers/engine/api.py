@@ -2,7 +2,6 @@
 
 EngineError                  the sequence cannot continue; its blocks are released
 ├── RefusedError             the sequence was never started
-│   ├── InvalidRequestError      token ids out of range, no prompt, or no token left to sample
 │   ├── PromptTooLongError       prompt, outputs so far and one more exceed the model's context or the whole cache
 │   ├── InvalidHandOffError      ``kv_transfer_params`` that contradict the request or themselves
 │   ├── OtherAdapterError        P's blocks are of another adapter than the request's; another D may read them
@@ -66,7 +65,7 @@ class EngineRequest(msgspec.Struct, kw_only=True, frozen=True):
     cache_salt: str = ""
     #: What the outputs must follow, as ``NewSequence.grammar``; the ranks can compile it. "": no grammar.
     grammar: str = ""
-    #: Fingerprint of the adapter that computes it, one of ``EngineConfig.adapters``; "": the model without an adapter.
+    #: Fingerprint of the adapter that computes it; "": the model without an adapter.
     adapter: str = ""
 
 
@@ -116,10 +115,6 @@ class EngineError(Exception):
 
 class RefusedError(EngineError):
     code = "refused"
-
-
-class InvalidRequestError(RefusedError):
-    code = "invalid_request"
 
 
 class PromptTooLongError(RefusedError):

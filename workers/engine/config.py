@@ -20,7 +20,6 @@ class EngineConfig:
     ``step_timeout_s``: seconds after which ranks that have not answered a step count as hung, and the engine as dead.
     ``steps_ahead``: send a step that decodes on shortly before the one under way ends.
     ``engine_id``: this engine's id, to recognize hand-offs whose P is this engine; empty if there can be none.
-    ``adapters``: fingerprints of the adapters that the ranks have.
     """
 
     num_blocks: int
@@ -35,7 +34,6 @@ class EngineConfig:
     step_timeout_s: float = 120.0
     steps_ahead: bool = True
     engine_id: str = ""
-    adapters: frozenset[str] = frozenset()
 
     @property
     def max_total_tokens(self) -> int:

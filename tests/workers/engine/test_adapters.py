@@ -7,17 +7,13 @@ from itertools import product
 import pytest
 
 from baton_serve.core.protocol.steps import NewSequence, Read, Step
-from baton_serve.workers.engine.api import InvalidRequestError, OtherAdapterError
+from baton_serve.workers.engine.api import OtherAdapterError
 from baton_serve.workers.engine.blocks.block_hash import first_parent
 from tests.kits.engine.requests import params
 from tests.kits.engine.scheduler_bench import Bench
 
 FIRST, SECOND = "1" * 32, "2" * 32
 PROMPT = [1, 2, 3, 4, 5, 6, 7, 8]
-
-
-def bench_with_adapters(**changes: object) -> Bench:
-    return Bench(adapters=frozenset({FIRST, SECOND}), engine_id="us", **changes)
 
 
 def num_cached(bench: Bench, seq_id: int) -> int:
@@ -35,7 +31,7 @@ def test_no_two_pairs_of_salt_and_adapter_have_one_parent() -> None:
 
 
 def test_one_prompt_is_computed_once_for_each_adapter() -> None:
-    bench = bench_with_adapters()
+    bench = Bench(engine_id="us")
     seqs = []
     for adapter in ("", FIRST, SECOND, FIRST, ""):
         seqs.append(bench.add(f"r{len(seqs)}", PROMPT, 1, adapter=adapter))
@@ -44,7 +40,7 @@ def test_one_prompt_is_computed_once_for_each_adapter() -> None:
 
 
 def test_blocks_that_were_read_are_found_by_the_same_adapter_only() -> None:
-    bench = bench_with_adapters()
+    bench = Bench(engine_id="us")
     bench.add("a", PROMPT, 1)
     bench.run()
     bench.add_remote("b", PROMPT, adapter=FIRST, remote=params(PROMPT, adapter=FIRST))
@@ -58,7 +54,7 @@ def test_blocks_that_were_read_are_found_by_the_same_adapter_only() -> None:
 
 
 def test_the_ranks_are_told_also_after_a_preemption() -> None:
-    bench = bench_with_adapters(num_blocks=4)
+    bench = Bench(num_blocks=4)
     bench.add("old", [1, 2, 3, 4], 9)
     young = bench.add("young", [5, 6, 7, 8], 9, adapter=SECOND)
     told = {new.seq: new.adapter for new in started(bench.step())}
@@ -71,20 +67,15 @@ def test_the_ranks_are_told_also_after_a_preemption() -> None:
 
 @pytest.mark.parametrize(("theirs", "ours"), [("", FIRST), (FIRST, ""), (FIRST, SECOND)])
 def test_blocks_of_another_adapter_are_not_read(theirs: str, ours: str) -> None:
-    bench = bench_with_adapters()
+    bench = Bench(engine_id="us")
     with pytest.raises(OtherAdapterError, match="P's blocks were computed by"):
         bench.add_remote("a", PROMPT, adapter=ours, remote=params(PROMPT, adapter=theirs))
     assert bench.pump() == [] and not bench.scheduler.state.sequences.by_id
 
 
-def test_an_adapter_that_the_ranks_do_not_have_is_refused() -> None:
-    with pytest.raises(InvalidRequestError, match="does not have the adapter"):
-        Bench().add("a", PROMPT, adapter=FIRST)
-
-
 @pytest.mark.parametrize("adapter", [FIRST, SECOND])
 def test_a_lease_of_another_adapter_is_not_taken_over(adapter: str) -> None:
-    bench = bench_with_adapters()
+    bench = Bench(engine_id="us")
     hand_off = bench.hand_off("p", PROMPT, adapter=FIRST)
     # What the hand-off says of its adapter is true for FIRST only.
     bench.add_own("d", PROMPT, hand_off, adapter=adapter)

@@ -21,7 +21,7 @@ from baton_serve.workers.engine.api import (
     EngineRequest,
     FinishReason,
     HandOff,
-    InvalidRequestError,
+    PromptTooLongError,
     ReadFailedError,
     TokenOutput,
     TokenStream,
@@ -227,9 +227,9 @@ async def test_the_rank_has_its_next_step_before_callers_hear() -> None:
 
 async def test_a_refusal_is_raised_by_the_stream_once() -> None:
     world = World()
-    stream = world.submit(request("a", []))
+    stream = world.submit(request("a", [1] * 64))
     assert stream.is_refused
-    with pytest.raises(InvalidRequestError):
+    with pytest.raises(PromptTooLongError):
         await anext(stream)
     with pytest.raises(StopAsyncIteration):
         await anext(stream)
@@ -357,8 +357,8 @@ async def test_asking_again_ends_the_older_stream_and_no_other(state: str) -> No
 async def test_one_that_is_refused_leaves_the_older_stream_alone() -> None:
     world = World()
     old = world.submit(request("a", PROMPT))
-    with pytest.raises(InvalidRequestError):
-        await anext(world.submit(request("a", [])))
+    with pytest.raises(PromptTooLongError):
+        await anext(world.submit(request("a", [1] * 64)))
     assert [output.token for output in await collect(old)] == expected(PROMPT, 4)
     assert not old.is_refused
 

@@ -12,7 +12,6 @@ from baton_serve.workers.engine.api import (
     FinishReason,
     HandOff,
     InvalidHandOffError,
-    InvalidRequestError,
     PromptTooLongError,
     TokenOutput,
 )
@@ -176,39 +175,14 @@ def test_it_is_preempted_like_any_other() -> None:
     assert (bench.tokens(first), bench.tokens(second)) == (ALL[:8], ALL[2:8])
 
 
-@pytest.mark.parametrize(
-    ("outputs", "fields", "error"),
-    [
-        ([VOCAB], {}, InvalidRequestError),
-        ([-1], {}, InvalidRequestError),
-        (ALL[:3], {"max_tokens": 3}, InvalidRequestError),
-        ([1, 9, 2], {"stop_token_ids": frozenset({9})}, InvalidRequestError),
-        ([1] * 10, {"max_tokens": 99}, PromptTooLongError),
-    ],
-)
-def test_what_cannot_go_on_is_refused(outputs: list[int], fields: dict[str, Any], error: type[Exception]) -> None:
+def test_tokens_that_leave_no_room_are_refused() -> None:
     bench = Bench(max_model_len=16)
-    with pytest.raises(error):
-        bench.add(request("a", PROMPT, **{"max_tokens": MAX_TOKENS, "output_token_ids": outputs, **fields}))
+    with pytest.raises(PromptTooLongError):
+        bench.add(request("a", PROMPT, 99, output_token_ids=[1] * 10))
     assert bench.scheduler.is_quiet
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"output_token_ids": ALL[:2]},
-        {"output_token_ids": []},
-        {"remote_num_tokens": len(PROMPT)},
-        {"prompt_token_ids": PROMPT + ALL[:3]},
-        {"remote_block_ids": [[1, 2]]},
-    ],
-)
+@pytest.mark.parametrize("changes", [{"remote_num_tokens": len(PROMPT)}, {"remote_block_ids": [[1, 2]]}])
 def test_parameters_that_contradict_the_request_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidHandOffError):
         Bench().add(at_d(3, **changes))
-
-
-def test_the_last_token_is_not_decoded_by_a_d() -> None:
-    cut = MAX_TOKENS - 1
-    with pytest.raises(InvalidHandOffError, match="finished by its first token"):
-        Bench().add(at_d(cut, first_token=ALL[cut]))

@@ -18,7 +18,6 @@ from baton_serve.workers.grammar.sentences import in_words
 #: The HTTP error for each ``EngineError.code``, which the answer has too. A code that is missing here becomes a 500.
 KINDS: dict[str, type[ApiError]] = {
     "refused": BadRequestError,
-    "invalid_request": BadRequestError,
     "context_length_exceeded": BadRequestError,
     "kv_params_invalid": BadRequestError,
     "other_adapter": UpstreamError,
