@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from baton_serve.workers.engine.counters import EngineStats
     from baton_serve.workers.text.transcript import Transcript
 
-    EngineLook = Callable[[], EngineStats]
-    LeaseLook = Callable[[], Mapping[str, int]]
-    HandshakeLook = Callable[[], HandshakeStats]
-
 PREFIX = "baton_worker"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Counts of the lease keeper that are not outcomes of leases.
@@ -45,9 +41,9 @@ class WorkerMetrics:
 
     def __init__(
         self,
-        engine_stats: EngineLook,
-        lease_counts: LeaseLook,
-        handshakes: HandshakeLook = HandshakeStats,
+        engine_stats: Callable[[], EngineStats],
+        lease_counts: Callable[[], Mapping[str, int]],
+        handshakes: Callable[[], HandshakeStats] = HandshakeStats,
         load_seconds: Mapping[str, float] | None = None,
         model: str = "",
     ) -> None:
@@ -129,16 +125,12 @@ class WorkerMetrics:
             ("num_requests_waiting", "Sequences waiting for room.", load.waiting),
             ("kv_cache_usage_perc", "Fraction of the KV cache in use; cached blocks are free.", in_use),
         ):
-            gauge = GaugeMetricFamily(f"vllm:{name}", text, labels=["model_name"])
-            gauge.add_metric([self._model], value)
-            yield gauge
+            yield _filled(GaugeMetricFamily(f"vllm:{name}", text, labels=["model_name"]), {self._model: value})
         for name, text, count in (
             ("prompt_tokens", "Prompt tokens of requests that are over.", self._num_prompt_tokens),
             ("generation_tokens", "Tokens sampled for requests that are over.", self._num_new_tokens),
         ):
-            counter = CounterMetricFamily(f"vllm:{name}", text, labels=["model_name"])
-            counter.add_metric([self._model], count)
-            yield counter
+            yield _filled(CounterMetricFamily(f"vllm:{name}", text, labels=["model_name"]), {self._model: count})
         ended = CounterMetricFamily(
             "vllm:request_success", "Requests that ended in order.", labels=["model_name", "finished_reason"]
         )
@@ -177,16 +169,12 @@ def _gauges(stats: EngineStats) -> Iterable[Metric]:
     ):
         yield GaugeMetricFamily(f"{PREFIX}_{name}", text, value=value)
     blocks = GaugeMetricFamily(f"{PREFIX}_kv_blocks", "Blocks by state; they add up to the capacity.", labels=["state"])
-    for state in ("free", "cached", "pinned", "leased"):
-        blocks.add_metric([state], getattr(pool, state))
-    yield blocks
+    yield _filled(blocks, {state: getattr(pool, state) for state in ("free", "cached", "pinned", "leased")})
 
 
 def _handshakes(stats: HandshakeStats) -> Iterable[Metric]:
     states = GaugeMetricFamily(f"{PREFIX}_handshakes", "Remote engines by state of the handshake.", labels=["state"])
-    for state, count in stats.states.items():
-        states.add_metric([state], count)
-    yield states
+    yield _filled(states, stats.states)
     yield _by(
         "handshake_failures", "Handshakes that failed and engines lost since, by reason.", "reason", stats.failures
     )
@@ -225,7 +213,11 @@ def _counters(stats: EngineStats) -> Iterable[Metric]:
 
 
 def _by(name: str, text: str, label: str, values: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(f"{PREFIX}_{name}", text, labels=[label])
+    return _filled(CounterMetricFamily(f"{PREFIX}_{name}", text, labels=[label]), values)
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, values: Mapping[str, float]) -> Metric:
+    """A family with one label, with a value for each of the label's."""
     for key, value in values.items():
         family.add_metric([key], value)
     return family
