@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from baton_serve.workers.server.access import Access
     from baton_serve.workers.server.pages.public import WorkerHealth
 
-    PeerLook = Callable[[], Mapping[str, PeerView]]
-
-
 _lease_ids_of = msgspec.json.Decoder(leases_at_p.LeaseIds)
 
 #: A router's id: the ids of all its requests end with it.
@@ -55,7 +52,7 @@ def internal_pages(
     drain: Callable[[], None],
     resume: Callable[[], bool],
     load: Callable[[], WorkerLoad],
-    peers: PeerLook = dict,
+    peers: Callable[[], Mapping[str, PeerView]] = dict,
 ) -> APIRouter:
     """``GET /health``, ``GET /internal/state``, ``POST /internal/abort/{id}``, ``.../leases/release``, ``.../held``,
     ``.../routers/{id}/gone``, ``.../drain``, ``.../resume``.
@@ -167,8 +164,4 @@ def list_peers(views: Mapping[str, PeerView]) -> list[dict[str, object]]:
 
 
 def _json(value: object) -> Response:
-    return Response(orjson.dumps(value, default=_plain), media_type="application/json")
-
-
-def _plain(value: object) -> object:
-    return msgspec.to_builtins(value)
+    return Response(orjson.dumps(value, default=msgspec.to_builtins), media_type="application/json")
