@@ -8,23 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from baton_serve.core.protocol.steps import SamplingParams
-from baton_serve.workers.engine.api import EngineRequest
 from baton_serve.workers.engine.errors import IllegalTransitionError
 from baton_serve.workers.engine.sequences.by_urgency import ByUrgency
 from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import ENDED, TABLE, Event, State, next_state
+from tests.kits.engine.requests import config, request
 
 
 def sequence(seq_id: int, *, prompt: list[int] | None = None, priority: int = 0) -> Sequence:
-    request = EngineRequest(
-        request_id=str(seq_id),
-        prompt_token_ids=prompt or [1],
-        sampling=SamplingParams(),
-        max_tokens=4,
-        priority=priority,
-    )
-    return Sequence(seq_id, request, block_size=4, max_total_tokens=100)
+    return Sequence(seq_id, request(str(seq_id), prompt or [1], priority=priority), config())
 
 
 @pytest.mark.parametrize("state", State)
@@ -116,10 +108,7 @@ def test_contents_grow_with_the_tokens() -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_tokens", "hand_off", "limit"), [(4, False, 5), (99, False, 100), (1000, False, 100), (1, True, 100)]
+    ("max_tokens", "hand_off", "limit"), [(4, False, 5), (63, False, 64), (1000, False, 64), (1, True, 64)]
 )
 def test_how_many_tokens_a_sequence_may_have(max_tokens: int, hand_off: bool, limit: int) -> None:
-    request = EngineRequest(
-        request_id="a", prompt_token_ids=[1], sampling=SamplingParams(), max_tokens=max_tokens, hand_off=hand_off
-    )
-    assert Sequence(1, request, block_size=4, max_total_tokens=100).max_num_tokens == limit
+    assert Sequence(1, request("a", [1], max_tokens, hand_off=hand_off), config()).max_num_tokens == limit

@@ -46,8 +46,7 @@ class LocalHandoff:
 
     def _fits(self, seq: Sequence) -> bool:
         """Whether the lease holds what the parameters say, and P has sampled the first token."""
-        remote = seq.request.remote
-        assert remote is not None  # only such sequences are AWAITING_HANDOFF
+        remote = seq.remote
         grant = self._scheduler_state.leases.get(remote.lease_id)
         if grant is None or grant.num_readers > 1 or remote.first_token < 0:
             return False
@@ -61,9 +60,8 @@ class LocalHandoff:
         scheduler_state = self._scheduler_state
         scheduler_state.sequences.awaiting_handoff.discard(seq)
         seq.advance(Event.TAKE_OVER)
-        lease = self._lease_of(seq)
-        seq.blocks = scheduler_state.take_over(lease)
-        self._read.append(lease)
+        seq.blocks = scheduler_state.take_over(seq.remote.lease_id)
+        self._read.append(seq.remote.lease_id)
         seq.num_computed = seq.num_prefilled
         seq.num_cached = 0
         scheduler_state.register_computed(seq)
@@ -73,13 +71,8 @@ class LocalHandoff:
         scheduler_state = self._scheduler_state
         scheduler_state.sequences.awaiting_handoff.discard(seq)
         seq.advance(Event.LOSE)
-        lease = self._lease_of(seq)
+        lease = seq.remote.lease_id
         if scheduler_state.leases.has_readers(lease) or scheduler_state.end_lease(lease):
             self._read.append(lease)
         scheduler_state.counters.local_prefills += 1
         scheduler_state.sequences.queue.add(seq)
-
-    def _lease_of(self, seq: Sequence) -> str:
-        remote = seq.request.remote
-        assert remote is not None
-        return remote.lease_id

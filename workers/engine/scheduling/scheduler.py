@@ -75,8 +75,7 @@ class Scheduler:
             raise QueueFullError(f"{self.config.max_waiting} sequences wait on this worker already")
         if older is not None:
             self._abort(older)
-        config = self.config
-        seq = Sequence(self._next_seq_id, request, config.block_size, config.max_total_tokens, config.engine_id)
+        seq = Sequence(self._next_seq_id, request, self.config)
         self._next_seq_id += 1
         self._sequences.add(seq)
         return seq.id
@@ -189,13 +188,11 @@ class Scheduler:
 
     def _can_read(self, seq: Sequence) -> bool:
         """Whether P can be read from now. If not, the sequence leaves the queue and needs a new handshake."""
-        remote = seq.request.remote
-        assert remote is not None  # only such sequences are CONNECTED
-        if self._is_connected(remote.remote_engine_id):
+        if self._is_connected(seq.remote.remote_engine_id):
             return True
         seq.advance(Event.DISCONNECT)
         self._sequences.queue.discard(seq)
-        self._disconnected.append((seq.id, remote))
+        self._disconnected.append((seq.id, seq.remote))
         return False
 
     def drain_disconnected(self) -> list[tuple[int, KVTransferParams]]:

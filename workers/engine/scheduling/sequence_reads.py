@@ -29,13 +29,11 @@ class SequenceReads:
 
         ``fresh``: the blocks that were newly allocated for the sequence.
         """
-        remote = seq.request.remote
-        assert remote is not None  # only such sequences are CONNECTED
         seq.advance(Event.POST_READ)
         seq.read_id = self._next_read_id
         self._next_read_id += 1
         self._scheduler_state.sequences.reads[seq.read_id] = seq
-        held = seq.num_registered
+        held, remote = seq.num_registered, seq.remote
         blocks = remote.remote_block_ids[0]
         return Read(
             read_id=seq.read_id,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from baton_serve.core.protocol.handoff import KVTransferParams
 from baton_serve.workers.engine.api import EngineRequest
 from baton_serve.workers.engine.blocks.block_hash import first_parent, hash_blocks
+from baton_serve.workers.engine.config import EngineConfig
 from baton_serve.workers.engine.sequences.sequence_state import Event, State, next_state
 
 
@@ -14,9 +16,7 @@ class Sequence:
     ``num_computed`` tokens.
     """
 
-    def __init__(
-        self, seq_id: int, request: EngineRequest, block_size: int, max_total_tokens: int, own_engine_id: str = ""
-    ) -> None:
+    def __init__(self, seq_id: int, request: EngineRequest, config: EngineConfig) -> None:
         remote = request.remote
         self.id = seq_id
         self.request = request
@@ -24,7 +24,7 @@ class Sequence:
         self.key = (request.priority, seq_id)
         self.state = State.WAITING
         if remote is not None:
-            self.state = State.AWAITING_HANDOFF if remote.remote_engine_id == own_engine_id else State.CONNECTING
+            self.state = State.AWAITING_HANDOFF if remote.remote_engine_id == config.engine_id else State.CONNECTING
         self.tokens = [*request.prompt_token_ids, *request.output_token_ids]
         if remote is not None and remote.first_token >= 0:
             self.tokens.append(remote.first_token)
@@ -32,8 +32,8 @@ class Sequence:
         self.num_given = len(self.tokens)
         #: The number of tokens with which the sequence ends, bounded by ``max_tokens``, the model and the cache. A
         #: hand-off ends after its one token anyway.
-        asked_for = max_total_tokens if request.hand_off else self.num_prompt + request.max_tokens
-        self.max_num_tokens = min(asked_for, max_total_tokens)
+        asked_for = config.max_total_tokens if request.hand_off else self.num_prompt + request.max_tokens
+        self.max_num_tokens = min(asked_for, config.max_total_tokens)
         self.blocks: list[int] = []
         self.num_computed = 0
         #: Number of steps under way that have a row of it. Two only while it decodes: each of them adds one token.
@@ -51,7 +51,7 @@ class Sequence:
         self.is_given_up = False
         #: Whether it is CLOSING, and its read has not ended after ``read_timeout_s`` and may never end.
         self.is_overdue = False
-        self._block_size = block_size
+        self._block_size = config.block_size
         self._block_hashes: list[bytes] = []
 
     def __repr__(self) -> str:
@@ -59,6 +59,12 @@ class Sequence:
             f"<Sequence {self.id} {self.state} prompt={self.num_prompt} outputs={self.num_outputs}"
             f" computed={self.num_computed} blocks={len(self.blocks)}>"
         )
+
+    @property
+    def remote(self) -> KVTransferParams:
+        """Where its blocks are: of a sequence that reads them, or takes them over."""
+        assert self.request.remote is not None
+        return self.request.remote
 
     @property
     def num_prompt(self) -> int:
