@@ -248,7 +248,10 @@ class AsyncEngine:
         outputs: list[Output] = []
         num_steps = self._scheduler.counters.steps
         with self._faults_are_fatal():
-            outputs = self._apply(event)
+            if isinstance(event, StepResult):
+                outputs = self._scheduler.apply_step(event)
+            elif (failure := self._scheduler.apply_read(event)) is not None:
+                outputs = [failure]
         goes_on = bool(self._scheduler.state.sequences.by_id)
         if goes_on:
             self._pump()
@@ -268,12 +271,6 @@ class AsyncEngine:
         except BaseException as error:
             self.dead(repr(error))
             raise
-
-    def _apply(self, event: StepResult | ReadResult) -> list[Output]:
-        if isinstance(event, StepResult):
-            return self._scheduler.apply_step(event)
-        failure = self._scheduler.apply_read(event)
-        return [] if failure is None else [failure]
 
     def _observe(self, event: StepResult | ReadResult, num_steps_before: int) -> None:
         """Call the hooks and note the time, except for a step without rows, whose time would distort both."""

@@ -38,9 +38,6 @@ class HeldGrammar:
         self.text = text
         self._release: Callable[[], None] | None = release
 
-    def __repr__(self) -> str:
-        return f"<HeldGrammar {'released' if self._release is None else 'held'} {len(self.text)} characters>"
-
     def release(self) -> None:
         """The request has ended, so no later step begins a sequence with the grammar. Idempotent."""
         release, self._release = self._release, None

@@ -66,9 +66,6 @@ class BlockPool:
         self._num_pinned = 0
         self._num_leased = 0
 
-    def __repr__(self) -> str:
-        return f"<BlockPool {self.stats()}>"
-
     @property
     def num_available(self) -> int:
         """The number of blocks that ``allocate`` could return now."""
@@ -196,14 +193,11 @@ class BlockPool:
             self._holds[block] -= 1
             if self._holds[block] == 0:
                 self._num_leased -= 1
-                self._release(block)
+                if self._users[block] > 0:
+                    self._num_pinned += 1
+                else:
+                    self._retire(block)
         return True
-
-    def _release(self, block: int) -> None:
-        if self._users[block] > 0:
-            self._num_pinned += 1
-        else:
-            self._retire(block)
 
     def take_over(self, lease_id: str) -> list[int]:
         """The opposite of ``lease``: turn each hold into a use, and end the lease; returns its blocks as a new list.

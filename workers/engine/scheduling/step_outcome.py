@@ -36,7 +36,9 @@ def apply_rows(
                 scheduler_state.end_sequence(seq, Event.FAIL if seq.is_given_up else Event.SETTLE)
             continue
         if row.score_from:
-            outputs.append((seq.id, _score(seq, scores[seq.id])))
+            found = scores[seq.id]
+            seq.num_scored = found.start + len(found.logprobs)
+            outputs.append((seq.id, PromptOutput(found)))
         if row.sample:
             outputs.append((seq.id, _append(scheduler_state, seq, samples[seq.id], new_lease_id)))
         elif not seq.samples and seq.num_computed == len(seq.tokens):
@@ -71,11 +73,6 @@ def match_scores(entries: list[tuple[Sequence, Row]], result: StepResult) -> dic
 def _are_of(scores: PromptScores, tokens: range) -> bool:
     lists = (scores.logprobs, scores.ranks, scores.top_tokens, scores.top_logprobs)
     return scores.start == tokens.start and all(len(one) == len(tokens) for one in lists)
-
-
-def _score(seq: Sequence, scores: PromptScores) -> PromptOutput:
-    seq.num_scored = scores.start + len(scores.logprobs)
-    return PromptOutput(scores)
 
 
 def _append(

@@ -136,9 +136,6 @@ class Turns:
         self.slow = TrialProcess(vocab_size, limits)
         self._places = Places(max_slow)
 
-    def __repr__(self) -> str:
-        return f"<Turns quick={self.quick.pid}, slow={self.slow.pid}>"
-
     async def try_form(self, vocabulary: Vocabulary, form: Form, client: str = "") -> Tried:
         """Try a client's form. Raises RateLimitError for one slow form too many, and OSError if no process starts.
 
