@@ -1,11 +1,4 @@
-"""Bugs of the engine or of a rank; no request can cause one. Each of them ends the engine (``AsyncEngine.dead``).
-
-EngineFault
-├── LedgerError            blocks do not add up, or were freed twice
-├── OutOfBlocksError       more was allocated than ``num_available`` said
-├── IllegalTransitionError the event does not exist in the sequence's state
-└── RankProtocolError      a rank sent an unexpected answer
-"""
+"""Bugs of the engine or of a rank; no request can cause one. Each of them ends the engine (``AsyncEngine.dead``)."""
 
 from __future__ import annotations
 

@@ -46,21 +46,14 @@ def everything_else() -> Part:
     return {"content": "text", "content_args": _AS_IT_IS, "repeats": True, "join": ""}
 
 
-def text(begin: str, end: str) -> Part:
-    """A text between two patterns."""
-    return {
-        "open_pattern": begin,
-        "close_pattern": end,
-        "content": "text",
-        "content_args": _AS_IT_IS,
-        "repeats": True,
-        "join": "",
-    }
-
-
 def many_texts(begin: str, end: str) -> Part:
-    """Like ``text``; there may be several, which are not one."""
+    """Texts between two patterns."""
     return {"open_pattern": begin, "close_pattern": end, "content": "text", "content_args": _AS_IT_IS, "repeats": True}
+
+
+def text(begin: str, end: str) -> Part:
+    """Like ``many_texts``; several are one."""
+    return {**many_texts(begin, end), "join": ""}
 
 
 def nothing(what: str) -> Part:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Counts
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -191,23 +192,10 @@ def _handshakes(stats: HandshakeStats) -> Iterable[Metric]:
 
 def _counters(stats: EngineStats) -> Iterable[Metric]:
     counters = stats.counters
-    for name, text, value in (
-        ("steps", "Forward passes.", counters.steps),
-        ("prefill_tokens", "Prompt tokens computed, again after a preemption.", counters.prefill_tokens),
-        ("decode_tokens", "Tokens sampled after the first.", counters.decode_tokens),
-        ("preemptions", "Sequences that gave up their blocks and started over.", counters.preemptions),
-        ("prefix_cache_queries", "Prompt tokens looked for in the prefix cache.", counters.prefix_query_tokens),
-        ("prefix_cache_hits", "Prompt tokens found there.", counters.prefix_hit_tokens),
-        ("read_bytes", "Bytes of KV blocks read from other engines.", counters.read_bytes),
-        ("read_descriptors", "Contiguous pieces that were read.", counters.read_descriptors),
-        ("reads_timed_out", "Block reads that had not ended in time.", counters.reads_timed_out),
-        ("fence_rejections", "Reads refused because P had reused a block.", counters.fence_rejections),
-        ("local_prefills", "Prompts computed here although P had computed them.", counters.local_prefills),
-        ("stale_kept_tokens", "Prompt tokens of refused reads that were kept.", counters.stale_kept_tokens),
-        ("hand_offs", "Prefills whose blocks were put under a lease.", counters.hand_offs),
-        ("take_overs", "Hand-offs that this worker itself decoded, without a read.", counters.local_handoffs),
-    ):
-        yield CounterMetricFamily(f"{PREFIX}_{name}", text, value=value)
+    for one in fields(counters):
+        if one.metadata:
+            name = f"{PREFIX}_{one.metadata['name'] or one.name}"
+            yield CounterMetricFamily(name, one.metadata["text"], value=getattr(counters, one.name))
     yield _by("reads", "Block reads ended, by outcome.", "outcome", counters.reads)
     yield _by("sequences_ended", "Sequences ended, by state.", "state", counters.ended)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Any
 
 from baton_serve.core.protocol.errors import BadRequestError, no_such_model
@@ -12,6 +11,7 @@ from baton_serve.core.protocol.openai.json_body import BodyLimits, parse_body
 from baton_serve.core.protocol.openai.tokenize import (
     Detokenize,
     Detokenized,
+    T,
     TokenizeChat,
     TokenizeText,
     Tokens,
@@ -54,25 +54,17 @@ class Tokenizing:
         if "messages" in body and "prompt" in body:
             raise BadRequestError("Only one of 'messages' and 'prompt' may be given.", param="prompt")
         if "messages" in body:
-            chat = validate_tokenizing(TokenizeChat, body)
+            chat = self._validated(TokenizeChat, body)
             options, around = self._prompts.options(chat), chat.add_special_tokens
-            self._check_model(chat.model)
-            with self._bounded("messages"):
-                tokens = await self._tokenizer.encode_chat(
-                    chat.messages, self._most, options, add_special_tokens=around
-                )
-            return await self._tokens(tokens, with_strings=chat.return_token_strs)
-        text = validate_tokenizing(TokenizeText, body)
-        self._check_model(text.model)
-        around = text.add_special_tokens
-        with self._bounded("prompt"):
-            tokens = await self._tokenizer.encode_text(text.prompt, self._most, add_special_tokens=around)
-        return await self._tokens(tokens, with_strings=text.return_token_strs)
+            encoded = self._tokenizer.encode_chat(chat.messages, self._most, options, add_special_tokens=around)
+            return await self._tokens("messages", encoded, with_strings=chat.return_token_strs)
+        text = self._validated(TokenizeText, body)
+        encoded = self._tokenizer.encode_text(text.prompt, self._most, add_special_tokens=text.add_special_tokens)
+        return await self._tokens("prompt", encoded, with_strings=text.return_token_strs)
 
     async def _detokenized(self, body: dict[str, Any]) -> Detokenized:
         """The text of tokens, special ones included."""
-        request = validate_tokenizing(Detokenize, body)
-        self._check_model(request.model)
+        request = self._validated(Detokenize, body)
         if len(request.tokens) > self._most:
             raise self._too_many("tokens", str(len(request.tokens)))
         check_tokens(request.tokens, self._identity.vocab_size, "Token ids", "tokens")
@@ -82,13 +74,6 @@ class Tokenizing:
     def _most(self) -> int:
         return MAX_CONTEXTS * self._identity.max_model_len
 
-    @contextmanager
-    def _bounded(self, param: str) -> Iterator[None]:
-        try:
-            yield
-        except TooManyTokensError as error:
-            raise self._too_many(param, error.how_many) from None
-
     def _too_many(self, param: str, num: str) -> BadRequestError:
         return BadRequestError(
             f"{param!r} has {num} tokens; at most {self._most} are taken here, {MAX_CONTEXTS} contexts of the model.",
@@ -96,14 +81,20 @@ class Tokenizing:
             code="too_many_tokens",
         )
 
-    async def _tokens(self, tokens: list[int], *, with_strings: bool) -> Tokens:
+    async def _tokens(self, param: str, encoded: Awaitable[list[int]], *, with_strings: bool) -> Tokens:
+        try:
+            tokens = await encoded
+        except TooManyTokensError as error:
+            raise self._too_many(param, error.how_many) from None
         strings = await asyncio.to_thread(lambda: list(map(self._tokenizer.piece, tokens))) if with_strings else None
         limit = self._identity.max_model_len
         return Tokens(count=len(tokens), max_model_len=limit, tokens=tokens, token_strs=strings)
 
-    def _check_model(self, model: str | None) -> None:
-        if model is not None and not self._identity.serves(model):
-            raise no_such_model(model)
+    def _validated(self, kind: type[T], body: dict[str, Any]) -> T:
+        request = validate_tokenizing(kind, body)
+        if request.model is not None and not self._identity.serves(request.model):
+            raise no_such_model(request.model)
+        return request
 
 
 async def _send(client: Client, answer: BaseModel) -> None:
