@@ -54,7 +54,7 @@ def create_public_app(
     max_bodies_bytes: int,
     body_timeout_s: float,
     limits: BodyLimits,
-    hold_grammar: HoldGrammar | None = None,
+    hold_grammar: HoldGrammar,
     allow_chat_template: bool = False,
     hosts: Hosts | None = None,
     on_change: Callable[[], None] = lambda: None,

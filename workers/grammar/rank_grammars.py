@@ -34,7 +34,7 @@ class _Entry:
 class HeldGrammar:
     """A grammar that the ranks have until ``release``."""
 
-    def __init__(self, text: str, release: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, text: str, release: Callable[[], None]) -> None:
         self.text = text
         self._release: Callable[[], None] | None = release
 

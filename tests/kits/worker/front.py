@@ -24,6 +24,7 @@ from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.net.sockets import bind, port_of
 from baton_serve.core.protocol.openai.json_body import BodyLimits
+from baton_serve.core.protocol.openai.structured import Form
 from baton_serve.core.protocol.steps import PromptScores
 from baton_serve.core.protocol.worker import AdapterRecord, WorkerLoad
 from baton_serve.workers.app import create_internal_app, create_public_app
@@ -41,11 +42,11 @@ from baton_serve.workers.engine.api import (
 from baton_serve.workers.engine.blocks.block_pool import PoolStats
 from baton_serve.workers.engine.blocks.lease_index import Grant, LeaseIndex
 from baton_serve.workers.engine.counters import Counters, EngineStats
+from baton_serve.workers.grammar.rank_grammars import HeldGrammar
 from baton_serve.workers.leases.engine_leases import EngineLeases
 from baton_serve.workers.leases.keeper import LeaseKeeper
 from baton_serve.workers.parsers.message_format import MessageFormat
 from baton_serve.workers.server.access import Access
-from baton_serve.workers.server.answers.sampling import NO_DEFAULTS
 from baton_serve.workers.server.identity import Identity
 from baton_serve.workers.server.metrics import WorkerMetrics
 from baton_serve.workers.server.pages.internal import internal_pages
@@ -62,6 +63,7 @@ EOS = 1
 MODEL = "relay"
 ADAPTER = AdapterRecord(name="relay-sql", root="/adapters/sql", fingerprint="ad" * 16)
 SECRET = "s3cret-internal"
+NO_DEFAULTS = SamplingDefaults()
 MAX_MODEL_LEN = 200
 TEXT = "The runner holds the baton until the other one has it. \u4e2d\u6587 \u20ac\u20ac"
 
@@ -290,6 +292,10 @@ class RecordingLeases(EngineLeases):
         super().drop(lease_id)
 
 
+async def no_forms(form: Form, client: str) -> HeldGrammar:
+    raise AssertionError(f"no answer was to have a form, but {form} is asked for")
+
+
 @dataclass
 class Front:
     """Everything a test wants to look at."""
@@ -313,7 +319,7 @@ async def front(
     body_timeout_s: float = 60,
     message_format: MessageFormat | None = None,
     chat_template: str = "",
-    hold_grammar: HoldGrammar | None = None,
+    hold_grammar: HoldGrammar = no_forms,
     defaults: SamplingDefaults = NO_DEFAULTS,
 ) -> AsyncIterator[Front]:
     """A worker's two ports on loopback."""

@@ -14,13 +14,14 @@ from baton_serve.core.protocol.errors import ApiError
 from baton_serve.core.protocol.openai.requests import CompletionRequest
 from baton_serve.workers.engine.api import FinishReason, HandOff, TokenOutput, TokenStream
 from baton_serve.workers.server.answers.job import Job, JobFactory
+from baton_serve.workers.server.answers.prompts import Prompts
 from baton_serve.workers.server.answers.serving import Serving
 from baton_serve.workers.server.client import Client
 from baton_serve.workers.server.identity import Identity
 from baton_serve.workers.server.metrics import WorkerMetrics
 from baton_serve.workers.text.tokenizer import Tokenizer
 from tests.kits.worker.calls import FakeConnection, NoCalls
-from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, render
+from tests.kits.worker.front import RecordingLeases, ScriptedEngine, completion, fast_tokenizer, no_forms, render
 from tests.kits.worker.hand_off import ASK
 
 LEASE = "lease-x"
@@ -67,7 +68,8 @@ async def asked() -> AsyncIterator[Asked]:
         internal_port=1,
     )
     tokenizer = Tokenizer(fast_tokenizer(), render, eos_token_ids=frozenset({1}), special_ids=frozenset({0, 1}))
-    job = await JobFactory(identity, tokenizer).make(CompletionRequest, completion(**ASK), "r")
+    jobs = JobFactory(identity, tokenizer, Prompts(tokenizer, identity.max_model_len), no_forms)
+    job = await jobs.make(CompletionRequest, completion(**ASK), "r")
     try:
         yield Asked(identity, job)
     finally:

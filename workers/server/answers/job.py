@@ -122,14 +122,14 @@ class JobFactory:
         self,
         identity: Identity,
         tokenizer: Tokenizer,
-        prompts: Prompts | None = None,
-        hold_grammar: HoldGrammar | None = None,
+        prompts: Prompts,
+        hold_grammar: HoldGrammar,
     ) -> None:
-        """``hold_grammar`` has a form that answers must have compiled; None: such requests are refused."""
+        """``hold_grammar`` has a form that answers must have compiled."""
         self._hold_grammar = hold_grammar
         self._identity = identity
         self._tokenizer = tokenizer
-        self._prompts = prompts or Prompts(tokenizer, identity.max_model_len)
+        self._prompts = prompts
 
     async def make(
         self,
@@ -157,7 +157,7 @@ class JobFactory:
         prompt = await self._prompt(request, leg.remote)
         form = _form(request)
         texts = await echoed_texts(self._tokenizer, request, prompt)
-        grammar = None if form is None else await self._hold(form, client)
+        grammar = None if form is None else await self._hold_grammar(form, client)
         try:
             text = "" if grammar is None else grammar.text
             job = self._job(request, prompt, leg, request_id, choice or Choice(request_id), text, texts)
@@ -182,13 +182,6 @@ class JobFactory:
         check_tokens(tokens, self._identity.vocab_size, "Token ids of a prompt", "prompt")
         self._prompts.check(request, tokens)
         return tokens
-
-    async def _hold(self, form: Form, client: str) -> HeldGrammar:
-        if self._hold_grammar is None:
-            raise BadRequestError(
-                f"'{form.param}' is not supported here.", param=form.param, code="unsupported_parameter"
-            )
-        return await self._hold_grammar(form, client)
 
     def _job(
         self,

@@ -9,7 +9,6 @@ from baton_serve.core.protocol.openai.requests import Request
 from baton_serve.core.protocol.steps import SamplingParams
 from baton_serve.workers.text.sampling_defaults import SamplingDefaults
 
-NO_DEFAULTS = SamplingDefaults()
 #: Most digits of a token id, leading zeros included. Python refuses to parse numbers of several thousand digits.
 _MAX_TOKEN_DIGITS = 20
 #: At this temperature all tokens are equally likely, as far as float32 can tell. The temperatures above it are no
@@ -24,8 +23,8 @@ def sampling_params(
     vocab_size: int,
     eos_token_ids: frozenset[int],
     bad_words: list[list[int]],
-    scores_prompt: bool = True,
-    defaults: SamplingDefaults = NO_DEFAULTS,
+    scores_prompt: bool,
+    defaults: SamplingDefaults,
 ) -> SamplingParams:
     """The sampling parameters. ``bad_words``: the request's, as tokens. ``scores_prompt`` False: the client has the
     logprobs of its prompt, if it wants any. ``defaults``: of the model, where the request says nothing. Raises
