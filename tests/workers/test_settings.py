@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from msgspec.structs import replace
 
 from baton_serve.core.protocol.handshake import Compatibility, RankMetadata, Shard
 from baton_serve.core.protocol.steps import RankReady
@@ -184,8 +183,3 @@ def test_adapters_are_folders_by_name(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_names_of_adapters_that_clash_or_are_none(lora: tuple[str, ...], reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         WorkerSettings(model="/models/m", lora=lora)
-
-
-def test_the_engine_knows_the_adapters_of_its_ranks() -> None:
-    ready = replace(READY, adapters={"a": "1" * 32, "b": "1" * 32, "c": "2" * 32})
-    assert engine_config(WorkerSettings(model="m"), ready).adapters == {"1" * 32, "2" * 32}

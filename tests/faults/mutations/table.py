@@ -67,13 +67,13 @@ FENCE = (
         (
             Change(
                 "workers/engine/blocks/block_pool.py",
-                "            self._retire(block)\n\n    def take_over",
-                "            self._last_version += 1\n"
-                "            self._versions[block] = self._last_version\n"
-                "            self._retire(block)\n\n    def take_over",
+                "                    self._retire(block)\n",
+                "                    self._last_version += 1\n"
+                "                    self._versions[block] = self._last_version\n"
+                "                    self._retire(block)\n",
             ),
         ),
-        ("tests/workers/engine/test_lease_versions.py",),
+        ("tests/workers/engine/test_block_pool.py::TestPoolMachine",),
     ),
     Mutation(
         "stale-read-keeps-all",

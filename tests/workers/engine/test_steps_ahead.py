@@ -46,21 +46,14 @@ def test_a_step_that_decodes_is_followed_at_once() -> None:
     assert bench.tokens(seq) == expected(PROMPT, 3)
 
 
-def test_a_length_that_is_known_leaves_no_surplus() -> None:
-    bench = Bench()
-    seq = bench.add("a", PROMPT, 4)
+@pytest.mark.parametrize(("max_tokens", "max_model_len"), [(4, 64), (100, len(PROMPT) + 4)])
+def test_a_length_that_is_known_leaves_no_surplus(max_tokens: int, max_model_len: int) -> None:
+    bench = Bench(max_model_len=max_model_len)
+    seq = bench.add("a", PROMPT, max_tokens)
     run(bench)
     assert bench.tokens(seq) == expected(PROMPT, 4)
     assert bench.scheduler.counters.decode_tokens == 3
     assert bench.scheduler.pool.stats().pinned == 0
-
-
-def test_the_model_s_length_leaves_no_surplus() -> None:
-    bench = Bench(max_model_len=9)
-    seq = bench.add("a", PROMPT, 100)
-    run(bench)
-    assert bench.tokens(seq) == expected(PROMPT, 3)
-    assert bench.scheduler.counters.decode_tokens == 2
 
 
 def test_who_ends_by_length_is_not_in_the_step_ahead_and_others_are() -> None:

@@ -298,10 +298,6 @@ async def test_an_id_that_is_none_is_replaced() -> None:
 
 async def test_the_pages() -> None:
     async with front() as worker:
-        models = (await worker.http.get("/v1/models")).json()
-        assert models["object"] == "list" and models["data"][0]["id"] == MODEL
-        assert models["data"][0]["root"] == "/models/x"
-        assert (await worker.http.get(f"/v1/models/{MODEL}")).json() == models["data"][0]
         missing = await worker.http.get("/v1/models/other/name")
         assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")
         assert (await worker.http.get("/load")).json()["running"] == 0
@@ -319,25 +315,12 @@ async def test_the_pages() -> None:
 
 async def test_health_tells_draining_and_dead_apart() -> None:
     async with front() as worker:
-        assert (await worker.http.get("/health")).status_code == 200
-        assert (await worker.internal.post("/internal/drain")).json() == {"draining": True}
+        await worker.internal.post("/internal/drain")
         for client in (worker.http, worker.internal):
             response = await client.get("/health")
             assert (response.status_code, response.json()["error"]["code"]) == (503, "draining")
-        refused = await worker.http.post("/v1/completions", json=completion())
-        assert (refused.status_code, refused.json()["error"]["code"]) == (503, "draining")
         worker.health.fail("rank 0 was killed")
         assert (await worker.http.get("/health")).json()["error"]["code"] == "engine_dead"
-
-
-async def test_the_internal_state_is_for_token_holders() -> None:
-    async with front(token=SECRET) as worker:
-        assert (await worker.internal.get("/internal/state")).status_code == 401
-        wrong = await worker.internal.get("/internal/state", headers={"authorization": "Bearer nope"})
-        assert (wrong.status_code, wrong.json()["error"]["code"]) == (401, "invalid_internal_token")
-        state = (await worker.internal.get("/internal/state", headers={"authorization": f"Bearer {SECRET}"})).json()
-    assert state["ledger"] == "ok"
-    assert state["blocks"] == {"total": 10, "free": 10, "cached": 0, "pinned": 0, "leased": 0, "leases": 1}
 
 
 async def test_a_body_that_does_not_come_is_not_waited_for() -> None:

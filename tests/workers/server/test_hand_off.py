@@ -262,14 +262,6 @@ async def test_ids_of_other_kinds_of_engines_are_taken() -> None:
         assert response.status_code == 200, response.text
 
 
-async def test_transfer_params_are_taken_from_the_router_only() -> None:
-    async with front(token=SECRET) as worker:
-        assert (await worker.http.post("/v1/completions", json={**completion(), **ASK})).status_code == 401
-        response = await worker.http.post("/v1/completions", json={**completion(), **ASK}, headers=TRUST)
-        assert response.status_code == 200
-        assert len(worker.engine.requests) == 1
-
-
 async def test_a_prefill_is_not_streamed() -> None:
     async with front() as worker:
         response = await worker.http.post("/v1/completions", json={**completion(stream=True), **ASK})

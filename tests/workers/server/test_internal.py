@@ -25,13 +25,16 @@ async def test_every_page_asks_for_the_internal_token(path: str) -> None:
             headers = {} if token is None else {"authorization": f"Bearer {token}"}
             answer = await worker.internal.request(*asked, headers=headers, json={"lease_ids": []})
             assert answer.status_code == status
+            assert status == 200 or answer.json()["error"]["code"] == "invalid_internal_token"
             assert worker.engine.draining == (path == "drain" and status == 200)
         assert (await worker.http.request(*asked)).status_code == 404
 
 
-async def test_a_worker_that_has_met_nobody_lists_nobody() -> None:
+async def test_the_state_of_a_worker_that_has_met_nobody() -> None:
     async with front() as worker:
-        assert (await worker.internal.get("/internal/state")).json()["peers"] == []
+        state = (await worker.internal.get("/internal/state")).json()
+    assert (state["ledger"], state["peers"]) == ("ok", [])
+    assert state["blocks"] == {"total": 10, "free": 10, "cached": 0, "pinned": 0, "leased": 0, "leases": 1}
 
 
 async def test_tells_how_many_tasks_there_are() -> None:

@@ -75,6 +75,11 @@ def test_a_developer_and_a_tool_are_heard_too(template: str) -> None:
     assert shown(render(template), said) == "[system]be brief\n[user]x\n[assistant]\n[tool]sunny\n[assistant]"
 
 
+def test_a_template_that_knows_developers_is_shown_them() -> None:
+    said = [{"role": "developer", "content": "be brief"}, *SAID[1:]]
+    assert shown(render(TEXT + "{# developer #}"), said).startswith("[developer]be brief\n")
+
+
 @pytest.mark.parametrize("template", [TEXT, PARTS])
 def test_the_last_content_goes_on_in_either_form(template: str) -> None:
     going_on = ChatOptions(add_generation_prompt=False, continue_final_message=True)

@@ -70,11 +70,6 @@ def test_byte_level_deltas_join_to_the_full_text_for_any_tokens(tokens: list[int
     assert "".join(run(detokenizer(fast), tokens)) == decode(fast, [token for token in tokens if token < 300])
 
 
-@given(st.lists(st.sampled_from(list(range(1, 257))), max_size=80))
-def test_byte_level_survives_long_runs_of_single_bytes(tokens: list[int]) -> None:
-    assert "".join(run(detokenizer(byte_level()), tokens)) == decode(byte_level(), tokens)
-
-
 @given(st.text(max_size=40), st.lists(st.integers(0, 5), max_size=3))
 def test_sentencepiece_deltas_join_to_the_full_text(text: str, special_at: list[int]) -> None:
     fast = sentencepiece()
@@ -163,12 +158,6 @@ def test_stop_strings_do_not_depend_on_the_chunks(text: str, stops: list[str], c
     assert (found is not None) == any(one in text for one in stops)
 
 
-@given(letters, stop, st.lists(st.integers(0, 24), max_size=8))
-def test_one_stop_string_cuts_where_find_says(text: str, one: str, cuts: list[int]) -> None:
-    place = text.find(one)
-    assert stopped_text(chunks_of(text, cuts), [one])[0] == (text if place < 0 else text[:place])
-
-
 @given(letters, st.lists(stop, min_size=1, max_size=4))
 def test_what_came_out_is_never_taken_back(text: str, stops: list[str]) -> None:
     matcher = StopStrings(stops)
@@ -188,18 +177,6 @@ def text_stream(stops: list[str], min_tokens: int = 0) -> TextStream:
     return TextStream(detokenizer(byte_level()), stops, min_tokens)
 
 
-def test_a_stop_string_across_tokens_ends_the_text() -> None:
-    tokens = byte_level().encode("the runner holds the baton").ids
-    stream = text_stream(["ner hol"])
-    out = ""
-    for token in tokens:
-        out += stream.push(token)
-        if stream.stop_string is not None:
-            break
-    assert out == "the run"
-    assert stream.stop_string is not None and stream.flush() == ""
-
-
 def test_a_second_worker_goes_on_where_the_first_stopped() -> None:
     """P shows the first token's text, D the rest: together exactly the text of one worker."""
     tokens = byte_level().encode("\u4e2d\u20ac the end of it").ids
@@ -215,19 +192,6 @@ def test_min_tokens_come_out_before_a_stop_string_counts(min_tokens: int, expect
     stream = text_stream(["a"], min_tokens)
     token = byte_level().token_to_id("a")
     assert "".join(run(stream, [token] * 4)) == expected
-
-
-def test_a_stop_token_is_counted_and_not_shown() -> None:
-    stream = text_stream([])
-    assert stream.push(byte_level().token_to_id("a"), ends=True) == ""
-    assert stream.num_tokens == 1
-    assert stream.flush() == ""
-
-
-def test_broken_bytes_at_the_end_are_shown_as_such() -> None:
-    tokens = byte_level().encode("a\u4e2d").ids
-    stream = text_stream([])
-    assert "".join(run(stream, tokens[:-1])) == "a\ufffd"
 
 
 @pytest.mark.parametrize(("spaced", "text"), [(True, "hi <a> <b> <a> you"), (False, "hi <a><b><a> you")])
