@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -10,7 +9,6 @@ import pytest
 
 from baton_serve.workers.engine.api import EngineDeadError, EngineError, PromptTooLongError, ReadFailedError
 from baton_serve.workers.limits import with_hand_off
-from tests.kits.patience import PATIENCE_S
 from tests.kits.worker.front import EOS, MAX_MODEL_LEN, MODEL, SECRET, TEXT, chat, completion, front, text_of, tokens_of
 
 HEX = "0123456789abcdef" * 2
@@ -247,35 +245,6 @@ async def test_an_error_in_an_open_stream_is_one_event_and_the_end() -> None:
     assert all("choices" in chunk for chunk in chunks[:-1]) and len(chunks) > 2
 
 
-@pytest.mark.parametrize(("after", "stream"), [(0, True), (4, True), (0, False)])
-async def test_a_mistake_of_ours_is_told_as_such(after: int, stream: bool, caplog: pytest.LogCaptureFixture) -> None:
-    no_token: Any = "x"
-    async with front([*tokens_of(TEXT)[:after], no_token]) as worker:
-        response = await worker.http.post("/v1/completions", json=completion(stream=stream))
-        await worker.engine.until_idle()
-    assert response.status_code == (200 if after else 500)
-    error = (events(response.text)[-1] if after else response.json())["error"]
-    assert (error["type"], error["code"]) == ("server_error", "internal_error")
-    assert "TypeError" not in response.text and "TypeError" in caplog.text
-
-
-async def test_an_abort_by_id_ends_the_request_as_aborted() -> None:
-    async with front(token=SECRET) as worker:
-        worker.engine.gate = asyncio.Semaphore(0)
-
-        headers = {"x-baton-internal-token": SECRET, "x-request-id": HEX}
-        asked = asyncio.create_task(worker.http.post("/v1/completions", json=completion(), headers=headers))
-        await worker.engine.until_running()
-        assert (await worker.internal.post(f"/internal/abort/{HEX}")).status_code == 401
-        bearer = {"authorization": f"Bearer {SECRET}"}
-        answer = await worker.internal.post(f"/internal/abort/{HEX}", headers=bearer)
-        assert answer.json() == {"aborted": True}
-        response = await asked
-        assert (response.status_code, response.json()["error"]["code"]) == (499, "aborted")
-        again = await worker.internal.post(f"/internal/abort/{HEX}", headers=bearer)
-        assert again.json() == {"aborted": False}
-
-
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])
 @pytest.mark.parametrize("headers", [{}, {"x-baton-internal-token": "no"}, {"authorization": f"Bearer {SECRET}"}])
 async def test_with_a_token_only_the_router_is_served(path: str, headers: dict[str, str]) -> None:
@@ -321,12 +290,3 @@ async def test_health_tells_draining_and_dead_apart() -> None:
             assert (response.status_code, response.json()["error"]["code"]) == (503, "draining")
         worker.health.fail("rank 0 was killed")
         assert (await worker.http.get("/health")).json()["error"]["code"] == "engine_dead"
-
-
-async def test_a_body_that_does_not_come_is_not_waited_for() -> None:
-    async with front(body_timeout_s=0.05) as made, asyncio.timeout(PATIENCE_S):
-        reader, writer = await asyncio.open_connection("127.0.0.1", made.port)
-        head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\n{"
-        writer.write(head)
-        assert (await reader.read()).startswith(b"HTTP/1.1 408")
-        writer.close()

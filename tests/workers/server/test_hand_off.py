@@ -313,16 +313,6 @@ async def test_a_client_that_leaves_an_open_stream_aborts(reset: bool) -> None:
         assert len(worker.engine.aborted) == 1
 
 
-async def test_a_lease_outlives_the_connection_that_got_the_answer() -> None:
-    async with front() as worker:
-        reader, writer = await connect(worker.port)
-        writer.write(raw_request(completion(**ASK)))
-        await reader.readuntil(b'"kv_transfer_params"')
-        await hang_up(writer, reset=False)
-        assert (await worker.http.get("/load")).json()["leases"] == 1
-        assert worker.leases.dropped == []
-
-
 ID = "ab" * 16
 NAMED = {"x-request-id": ID}
 
@@ -402,13 +392,3 @@ async def test_an_abort_of_another_request_leaves_the_lease() -> None:
         await prefill(worker, "/v1/completions", completion())
         assert not await abort(worker)
         assert list(worker.engine.held) == ["lease-0"]
-
-
-async def test_one_connection_serves_many_requests() -> None:
-    async with front() as worker:
-        for _ in range(3):
-            assert (await worker.http.post("/v1/completions", json=completion())).status_code == 200
-        response = await worker.http.post("/v1/completions", content=b"{")
-        assert response.status_code == 400
-        assert (await worker.http.post("/v1/completions", json=completion())).status_code == 200
-        assert worker.engine.aborted == []

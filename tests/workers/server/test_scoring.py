@@ -63,13 +63,6 @@ async def test_an_echo_with_logprobs_lists_the_prompts_tokens_first() -> None:
     assert request.sampling.num_prompt_logprobs == 2
 
 
-async def test_of_a_truncated_prompt_its_last_tokens_are_echoed() -> None:
-    async with front(ANSWER) as worker:
-        for keep in (1, 2, 3):
-            body = await ask(worker, completion(PROMPT, echo=True, max_tokens=0, truncate_prompt_tokens=keep))
-            assert body["choices"][0]["text"] == text_of(tokens_of(PROMPT)[-keep:])
-
-
 async def test_what_lm_eval_asks_for() -> None:
     tokens = tokens_of(PROMPT)
     for max_tokens in (0, 1):
