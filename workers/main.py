@@ -149,14 +149,12 @@ class _Signals:
         self.hurry = asyncio.Event()
 
     def take(self, number: signal.Signals) -> None:
-        """Note one signal."""
         if number is signal.SIGINT or self.leave.is_set():
             self.hurry.set()
         self.leave.set()
 
 
 def _prepare_tokenizers() -> None:
-    """Prepare the import of transformers for a tokenizer."""
     # Without this line transformers would import torch (2 s, 300 MB), which only the ranks need.
     sys.modules.setdefault("torch", None)  # type: ignore[arg-type]
     # tokenizers would start a pool of threads for batches, but here each prompt is encoded alone.

@@ -230,17 +230,14 @@ class WorkerSettings(ProcessSettings):
 
     @property
     def bound_internal_host(self) -> str:
-        """The address on which the internal port listens."""
         return self.host if self.internal_host is None else self.internal_host
 
     @property
     def model_name(self) -> str:
-        """The name of the model in requests."""
         return self.served_model_name or PurePath(self.model).name or self.model
 
     @property
     def adapters(self) -> dict[str, str]:
-        """The folders of the adapters, by name."""
         return {name: folder for name, _, folder in (entry.partition("=") for entry in self.lora)}
 
     def advertised(self, bound: str) -> str:

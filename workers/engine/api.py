@@ -175,7 +175,6 @@ class TokenStream:
 
     @classmethod
     def refused(cls, error: EngineError) -> TokenStream:
-        """The stream of a sequence that never started."""
         stream = cls()
         stream.is_refused = True
         stream.put(error)

@@ -40,11 +40,9 @@ class PendingHandshakes:
             task.cancel()
 
     def cancel_all(self) -> None:
-        """Cancel all handshakes."""
         for task in self._tasks.values():
             task.cancel()
 
     async def close(self) -> None:
-        """Cancel all handshakes and wait until they have ended."""
         self.cancel_all()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

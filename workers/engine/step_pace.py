@@ -21,7 +21,6 @@ class StepPace:
         self._taken_s: deque[float] = deque(maxlen=NUM_STEPS)
 
     def note(self, seconds: float) -> None:
-        """A step has taken so long."""
         self._taken_s.append(seconds)
 
     @property

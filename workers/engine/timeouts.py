@@ -27,7 +27,6 @@ class Timeouts:
         return len(self._timers)
 
     def start(self, number: int) -> None:
-        """Start the timer of a step or read that was sent to the ranks."""
         self._timers[number] = self._call_later(self._timeout_s, self._fire, number)
 
     def _fire(self, number: int) -> None:
@@ -41,7 +40,6 @@ class Timeouts:
             timer.cancel()
 
     def stop_all(self) -> None:
-        """Cancel all timers."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()

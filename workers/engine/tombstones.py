@@ -30,7 +30,6 @@ class Tombstones:
         self._until[suffix] = self._clock() + self._keep_s
 
     def covers(self, request_id: str) -> bool:
-        """Whether a request with this id is refused."""
         if not self._until:
             return False
         self._forget_expired()

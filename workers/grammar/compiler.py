@@ -92,7 +92,6 @@ class GrammarCompiler:
             raise _refused(form, "the ranks have not compiled it in time") from error
 
     async def close(self) -> None:
-        """End what is being tried, and the process that tries."""
         tasks = [*self._tasks, *([] if self._vocabulary is None else [self._vocabulary])]
         for task in tasks:
             task.cancel()

@@ -37,7 +37,6 @@ Part = dict[str, Any]
 
 
 def template(**parts: Part) -> dict[str, Any]:
-    """A response template of these parts."""
     return {"start_anchor_pattern": ANSWER_BEGINS, "fields": parts}
 
 

@@ -56,7 +56,6 @@ class MessageDelta:
 
 
 def joined(deltas: Iterable[MessageDelta]) -> MessageDelta:
-    """All additions together."""
     some = list(deltas)
     return MessageDelta(
         "".join(delta.reasoning for delta in some),

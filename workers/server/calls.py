@@ -103,7 +103,6 @@ class WorkerCalls:
         )
 
     def begin(self, call: HttpCall) -> None:
-        """Check what the head says."""
         self._requests[call] = _Request(call)
         try:
             if self._hosts is not None:
@@ -114,11 +113,9 @@ class WorkerCalls:
             self._refuse(call, error)
 
     def wait(self, call: HttpCall) -> None:
-        """Give the body its time."""
         self._waiting.add(call)
 
     def took(self, call: HttpCall, num_bytes: int) -> None:
-        """Count the bytes of the body."""
         request = self._requests[call]
         try:
             self._bodies.take(request.num_bytes, num_bytes)
@@ -128,7 +125,6 @@ class WorkerCalls:
             request.num_bytes += num_bytes
 
     def serve(self, call: HttpCall) -> None:
-        """Begin to run the request."""
         self._waiting.discard(call)
         call.leave_to_deadline()  # the router enforces the deadline: its client may read slowly
         request = self._requests[call]
@@ -138,7 +134,6 @@ class WorkerCalls:
         task.add_done_callback(partial(self._ended, call))
 
     def gone(self, call: HttpCall) -> None:
-        """End the request, or what is known of it."""
         request = self._requests.get(call)
         if request is None:
             return

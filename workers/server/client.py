@@ -41,12 +41,10 @@ class Client:
             await self._call.drain()
 
     def send_last(self, data: bytes) -> None:
-        """Send the last part of a stream."""
         self._write(data)
         self._call.end()
 
     def send_json(self, status: int, data: bytes, *extra: Header) -> None:
-        """Send a whole answer."""
         self._call.answer(status, _JSON_LINES + self._id_line + header_lines(extra), data)
 
     def send_error(self, error: ApiError) -> None:

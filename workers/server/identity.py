@@ -35,7 +35,6 @@ class Identity:
     adapters: Mapping[str, AdapterRecord] = field(default_factory=dict)
 
     def serves(self, model: str) -> bool:
-        """Whether this is the name of the model or of an adapter."""
         return model == self.model or model in self.adapters
 
     def adapter_of(self, model: str) -> str:

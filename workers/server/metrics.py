@@ -97,11 +97,9 @@ class WorkerMetrics:
         self._num_new_tokens += num_new
 
     def on_step(self, result: StepResult) -> None:
-        """Count a forward pass."""
         self._step_seconds.observe(result.seconds)
 
     def on_read(self, result: ReadResult) -> None:
-        """Count a block read that has ended."""
         self._read_seconds.labels(result.outcome).observe(result.seconds)
 
     def _families(self) -> Iterable[Metric]:
@@ -140,7 +138,6 @@ class WorkerMetrics:
         yield ended
 
     def render(self) -> bytes:
-        """The body of ``/metrics``."""
         return generate_latest(self._registry)
 
 

@@ -26,19 +26,16 @@ class JsonList:
         return len(self._encoded) * NUM_TOGETHER + len(self._values)
 
     def append(self, value: Any) -> None:
-        """Add one value."""
         self._values.append(value)
         if len(self._values) == NUM_TOGETHER:
             self._encoded.append(orjson.dumps(self._values)[1:-1])
             self._values.clear()
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Add several values."""
         for value in values:
             self.append(value)
 
     def value(self) -> list[Any] | orjson.Fragment:
-        """The list, or its JSON if it is long."""
         if not self._encoded:
             return list(self._values)
         rest = [orjson.dumps(self._values)[1:-1]] if self._values else []

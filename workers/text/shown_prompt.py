@@ -40,7 +40,6 @@ class PromptLogprobs:
         self._entries.append(entry)
 
     def value(self) -> list[Any] | orjson.Fragment:
-        """The list so far."""
         return self._entries.value()
 
     def _one(self, token: int, logprob: float, rank: int) -> dict[str, Any]:
@@ -80,7 +79,6 @@ class ShownPrompt:
 
     @property
     def text(self) -> str:
-        """The text with which the answer begins."""
         return "".join(self._texts)
 
     @property

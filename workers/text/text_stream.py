@@ -85,7 +85,6 @@ class TextStream:
 
     @property
     def stop_string(self) -> str | None:
-        """The stop string that ended the text."""
         return self._stops.found
 
     def push(self, token: int, *, ends: bool = False) -> str:

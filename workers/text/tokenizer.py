@@ -173,7 +173,6 @@ class Tokenizer:
 
     @cached_property
     def added_texts(self) -> dict[int, str]:
-        """The texts of tokens that were added to the vocabulary."""
         return {token: added.content for token, added in self._fast.get_added_tokens_decoder().items()}
 
     @cached_property
@@ -196,7 +195,6 @@ class Tokenizer:
         return text
 
     def close(self) -> None:
-        """End the threads."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def infilling_prompt(self, beginning: str, end: str) -> str | None:

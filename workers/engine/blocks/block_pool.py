@@ -72,7 +72,6 @@ class BlockPool:
         return len(self._free) + len(self._cached)
 
     def version_of(self, block: int) -> int:
-        """The block's version, unsigned 64 bits."""
         return self._versions[block]
 
     # --- allocating ---------------------------------------------------------------------------------------------

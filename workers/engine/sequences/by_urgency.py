@@ -46,11 +46,9 @@ class ByUrgency:
         return self._seqs[-1]
 
     def add(self, seq: Sequence) -> None:
-        """Add a sequence that is not here."""
         insort(self._seqs, seq, key=_KEY)
 
     def discard(self, seq: Sequence) -> None:
-        """Remove a sequence; does nothing if it is not here."""
         index = self._index(seq)
         if index is not None:
             del self._seqs[index]

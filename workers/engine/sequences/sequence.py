@@ -68,7 +68,6 @@ class Sequence:
 
     @property
     def num_prompt(self) -> int:
-        """The number of tokens of the prompt."""
         return len(self.request.prompt_token_ids)
 
     @property
@@ -83,7 +82,6 @@ class Sequence:
 
     @property
     def num_blocks_needed(self) -> int:
-        """The number of blocks that all tokens of the sequence need."""
         return -(-len(self.tokens) // self._block_size)
 
     @property

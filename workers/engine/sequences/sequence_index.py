@@ -41,7 +41,6 @@ class SequenceIndex:
             del self.by_request[seq.request.request_id]
 
     def remove(self, seq: Sequence) -> None:
-        """Forget a sequence that has ended."""
         self.hide(seq)
         self.reads.pop(seq.read_id, None)
         self.closing_reads.pop(seq.read_id, None)

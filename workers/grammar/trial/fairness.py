@@ -30,7 +30,6 @@ class Places:
         self._taken[client] += 1
 
     def give_back(self, client: str) -> None:
-        """Free one of the client's places."""
         self._num_free += 1
         self._taken[client] -= 1
         if not self._taken[client]:
@@ -46,7 +45,6 @@ class FairLock:
         self._waiting: OrderedDict[str, deque[asyncio.Future[None]]] = OrderedDict()
 
     async def acquire(self, client: str) -> None:
-        """Hold the lock, to be released."""
         if not self._is_held:
             self._is_held = True
             return
