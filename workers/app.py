@@ -17,7 +17,6 @@ from baton_serve.core.net.access.unguarded import Unguarded
 from baton_serve.core.net.error_pages import use_error_pages
 from baton_serve.core.net.served.body import BodyBudget, BodyReader
 from baton_serve.core.protocol.errors import ApiError, BadRequestError, InternalError, NotFoundError
-from baton_serve.core.protocol.openai.json_body import BodyLimits
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest
 from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.workers.engine.api import Engine
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 
 
 def create_public_app(
+    settings: WorkerSettings,
     *,
     engine: Engine,
     leases: EngineLeases,
@@ -50,29 +50,24 @@ def create_public_app(
     health: WorkerHealth,
     metrics: WorkerMetrics,
     load: Callable[[], WorkerLoad],
-    max_body_bytes: int,
-    max_bodies_bytes: int,
-    body_timeout_s: float,
-    limits: BodyLimits,
     hold_grammar: HoldGrammar,
-    allow_chat_template: bool = False,
-    hosts: Hosts | None = None,
     on_change: Callable[[], None] = lambda: None,
 ) -> tuple[ASGIApp, WorkerCalls]:
     """What the public port serves: calls are requests with a body, and the application has all others.
 
     ``hold_grammar``: see ``JobFactory``.
     ``load`` returns what ``/load`` answers.
-    ``hosts``: see ``local_hosts``.
     ``on_change`` is called whenever a request begins or ends.
-    ``max_body_bytes`` and ``limits`` bound the body of a client; the hand-off that a router adds is allowed on top.
+    The settings bound the body of a client; the hand-off that a router adds is allowed on top.
     """
+    hosts, limits = local_hosts(settings, settings.host), settings.body_limits
     app = _app("Baton worker")
     app.include_router(pages(identity, health, load, metrics))
-    prompts = Prompts(tokenizer, identity.max_model_len, allow_chat_template=allow_chat_template)
+    prompts = Prompts(tokenizer, identity.max_model_len, allow_chat_template=settings.allow_chat_template)
     jobs = JobFactory(identity, tokenizer, prompts, hold_grammar)
     serving = Serving(engine, leases, identity, metrics, on_change)
-    bodies = BodyReader(with_hand_off(max_body_bytes, identity.max_model_len), BodyBudget(max_bodies_bytes))
+    max_body_bytes = with_hand_off(settings.max_body_bytes, identity.max_model_len)
+    bodies = BodyReader(max_body_bytes, BodyBudget(settings.max_bodies_bytes))
     tokenizing = Tokenizing(identity, tokenizer, prompts, limits)
     generating = jobs, limits_with_hand_off(limits, identity.max_model_len)
     endpoints: dict[str, Endpoint] = {
@@ -83,7 +78,7 @@ def create_public_app(
     }
     for path in endpoints:  # so that the framework answers other methods there 405
         app.router.routes.append(Route(path, _not_here, methods=["POST"]))
-    return guarded(app, hosts), WorkerCalls(endpoints, access, bodies, body_timeout_s, hosts)
+    return guarded(app, hosts), WorkerCalls(endpoints, access, bodies, settings.body_timeout_s, hosts)
 
 
 def create_internal_app(*routers: APIRouter) -> FastAPI:

@@ -273,6 +273,7 @@ class WorkerProcess:
             who="worker",
         )
         public, calls = create_public_app(
+            settings,
             engine=engine,
             leases=self._leases,
             tokenizer=tokenizer,
@@ -281,13 +282,7 @@ class WorkerProcess:
             health=self._health,
             metrics=self._metrics,
             load=self._tell_load,
-            max_body_bytes=settings.max_body_bytes,
-            max_bodies_bytes=settings.max_bodies_bytes,
-            body_timeout_s=settings.body_timeout_s,
-            limits=settings.body_limits,
             hold_grammar=grammars.hold,
-            allow_chat_template=settings.allow_chat_template,
-            hosts=local_hosts(settings, settings.host),
             on_change=self._announcer.changed,
         )
         token = settings.internal_token

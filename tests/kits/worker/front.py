@@ -23,7 +23,6 @@ from baton_serve.core.leases.store import LeaseState
 from baton_serve.core.net.served.config import PortConfig
 from baton_serve.core.net.served.port import HttpPort
 from baton_serve.core.net.sockets import bind, port_of
-from baton_serve.core.protocol.openai.json_body import BodyLimits
 from baton_serve.core.protocol.openai.structured import Form
 from baton_serve.core.protocol.steps import PromptScores
 from baton_serve.core.protocol.worker import AdapterRecord, WorkerLoad
@@ -51,6 +50,7 @@ from baton_serve.workers.server.identity import Identity
 from baton_serve.workers.server.metrics import WorkerMetrics
 from baton_serve.workers.server.pages.internal import internal_pages
 from baton_serve.workers.server.pages.public import WorkerHealth
+from baton_serve.workers.settings import WorkerSettings
 from baton_serve.workers.text.chat_template import PLAIN, ChatOptions
 from baton_serve.workers.text.content_forms import ContentForms
 from baton_serve.workers.text.sampling_defaults import SamplingDefaults
@@ -316,7 +316,6 @@ async def front(
     token: str | None = None,
     max_body_bytes: int = 2**20,
     max_messages: int = 2048,
-    body_timeout_s: float = 60,
     message_format: MessageFormat | None = None,
     chat_template: str = "",
     hold_grammar: HoldGrammar = no_forms,
@@ -334,7 +333,10 @@ async def front(
         chat_template=chat_template,
         message_format=message_format,
     )
-    access = Access(None if token is None else SecretStr(token))
+    settings = WorkerSettings(
+        model=MODEL, internal_token=token, max_body_bytes=max_body_bytes, max_messages=max_messages
+    )
+    access = Access(settings.internal_token)
     health = WorkerHealth(engine.load)
     bound, internal_bound = bind("127.0.0.1", 0), bind("127.0.0.1", 0)
     identity = Identity(
@@ -351,6 +353,7 @@ async def front(
         defaults=defaults,
     )
     public, calls = create_public_app(
+        settings,
         engine=engine,
         leases=leases,
         tokenizer=tokenizer,
@@ -359,10 +362,6 @@ async def front(
         health=health,
         metrics=WorkerMetrics(engine.stats, lambda: {"done": 1}, model=MODEL),
         load=engine.load,
-        max_body_bytes=max_body_bytes,
-        max_bodies_bytes=16 * max_body_bytes,
-        body_timeout_s=body_timeout_s,
-        limits=BodyLimits(max_messages, max_values=2**20),
         hold_grammar=hold_grammar,
     )
     internal = create_internal_app(

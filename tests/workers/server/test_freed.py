@@ -16,6 +16,7 @@ from baton_serve.workers.server.access import TRUST_HEADER
 from baton_serve.workers.server.answers.job import Job
 from baton_serve.workers.server.calls import Asked, _Request
 from baton_serve.workers.server.client import Client
+from baton_serve.workers.settings import WorkerSettings
 from tests.kits.router.cluster import eventually
 from tests.kits.survivors import Survivors, without_collector
 from tests.kits.worker.front import Front, chat, completion, front
@@ -40,8 +41,9 @@ def kinds_of(kind: type[EngineError]) -> list[type[EngineError]]:
 
 
 @pytest.fixture
-async def worker() -> AsyncIterator[Front]:
-    async with front(max_body_bytes=4096, token="secret", body_timeout_s=0.1) as made:
+async def worker(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Front]:
+    monkeypatch.setattr(WorkerSettings, "body_timeout_s", 0.1)
+    async with front(max_body_bytes=4096, token="secret") as made:
         made.http.headers[TRUST] = "secret"
         yield made
 
