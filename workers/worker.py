@@ -87,7 +87,8 @@ class WorkerProcess:
         self._registry = registry
         self._tell = tell
         self._tls = internal_tls(settings)
-        self._engine_id = new_id()
+        #: The id in the registry and of the engine, new at every start.
+        self.worker_id = new_id()
         self._leaving = False
         self._parts = AsyncExitStack()
         # ``start`` builds these parts. The first two are None until then, because a rank may die earlier.
@@ -102,11 +103,6 @@ class WorkerProcess:
         self._announcer: Announcer[WorkerStatus]
         #: A future that gets the reason when the worker cannot continue.
         self.failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-
-    @property
-    def worker_id(self) -> str:
-        """The id in the registry, new at every start; equal to the engine id."""
-        return self._engine_id
 
     @property
     def url(self) -> str:
@@ -176,7 +172,7 @@ class WorkerProcess:
     async def _load(self) -> tuple[RankGroup, Tokenizer]:
         """Start the ranks and load the tokenizer at the same time; if one of them fails, the other is cancelled."""
         settings = self._settings
-        spec = rank_spec(settings, self._engine_id)
+        spec = rank_spec(settings, self.worker_id)
         ranks = asyncio.create_task(RankGroup.start(spec, self._on_rank_message, self._on_death), name="start ranks")
         parsers = (settings.tool_call_parser, settings.reasoning_parser, settings.generation_config)
         text = asyncio.create_task(
@@ -218,7 +214,7 @@ class WorkerProcess:
         self._parts.push_async_callback(pool.close)
         self._keeper = keeper = LeaseKeeper(
             self._lease_store,
-            self._engine_id,
+            self.worker_id,
             on_end=lambda lease_id, how: self._engine.end_lease(lease_id, how),
             on_failed=lambda error: self._engine.dead(f"leases cannot be kept: {error!r}"),
             duration_ms=settings.lease_duration_ms,
@@ -286,20 +282,18 @@ class WorkerProcess:
             on_change=self._announcer.changed,
         )
         token = settings.internal_token
-        routers = [
-            internal_pages(
-                engine,
-                self._leases,
-                access,
-                self._health,
-                drain=self._begin_drain,
-                resume=self._end_drain,
-                load=self._tell_load,
-                peers=self._pool.states,
-            )
-        ]
+        pages = internal_pages(
+            engine,
+            self._leases,
+            access,
+            self._health,
+            drain=self._begin_drain,
+            resume=self._end_drain,
+            load=self._tell_load,
+            peers=self._pool.states,
+        )
         handshakes = {one.rank: handshake_bytes(one.metadata, one.compatibility.hash) for one in readies}
-        routers.append(handshake_router(handshakes.get, token))
+        routers = [pages, handshake_router(handshakes.get, token)]
         if token is not None:
             routers.append(hello_pages(record, token.get_secret_value()))
         internal = create_internal_app(*routers)
@@ -321,7 +315,7 @@ class WorkerProcess:
     def _identity(self, ready: RankReady, max_model_len: int) -> Identity:
         settings = self._settings
         return Identity(
-            engine_id=self._engine_id,
+            engine_id=self.worker_id,
             model=settings.model_name,
             root=settings.model,
             created=int(time.time()),
@@ -341,8 +335,8 @@ class WorkerProcess:
     def _record(self, ready: RankReady, identity: Identity) -> WorkerRecord:
         settings = self._settings
         return WorkerRecord(
-            worker_id=self._engine_id,
-            engine_id=self._engine_id,
+            worker_id=self.worker_id,
+            engine_id=self.worker_id,
             role=settings.role,
             model=settings.model_name,
             url=self.url,

@@ -40,8 +40,5 @@ def generation_config(source: str, model: str, revision: str | None) -> dict[str
 
     Raises ModelFileError.
     """
-    return (
-        read_json(model, revision, GENERATION_CONFIG)
-        if source in (AUTO, NONE)
-        else read_json(source, None, GENERATION_CONFIG)
-    )
+    where = (model, revision) if source in (AUTO, NONE) else (source, None)
+    return read_json(*where, GENERATION_CONFIG)
