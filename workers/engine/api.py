@@ -203,8 +203,6 @@ class TokenStream:
         while not self._items:
             if self._complete:
                 raise StopAsyncIteration
-            if self._waiter is not None:
-                raise RuntimeError("a token stream has one consumer")
             self._waiter = asyncio.get_running_loop().create_future()
             try:
                 await self._waiter

@@ -121,6 +121,14 @@ def test_who_has_not_answered_a_step_is_known(num_ranks: int) -> None:
 # --- reads -------------------------------------------------------------------------------------------------------
 
 
+def test_an_outcome_that_is_none_is_a_failure() -> None:
+    desk = Desk(1)
+    desk.traffic.send(read())
+    desk.traffic.handle(0, received(part("never heard of")))
+    (event,) = ended(desk)
+    assert event.outcome == "failed" and "'never heard of'" in event.error
+
+
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[int, list[int], list[ReadResult], list[bool], int, int]:
     """Ranks in the order they answer, their parts, who repeats itself, and when the read is aborted or given up."""

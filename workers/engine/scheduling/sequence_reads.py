@@ -13,9 +13,6 @@ from baton_serve.workers.engine.scheduling.scheduler_state import SchedulerState
 from baton_serve.workers.engine.sequences.sequence import Sequence
 from baton_serve.workers.engine.sequences.sequence_state import Event, State
 
-#: What ``ReadResult.outcome`` may say; anything else counts as failed.
-_OUTCOMES = frozenset({"done", "stale", "failed", "cancelled"})
-
 
 class SequenceReads:
     """Starts, cancels and finishes the reads of one engine."""
@@ -72,30 +69,29 @@ class SequenceReads:
         seq = self._scheduler_state.sequences.read_of(result.read_id)
         if seq is None:
             raise RankProtocolError(f"result of read {result.read_id}, which is not under way")
-        outcome = result.outcome if result.outcome in _OUTCOMES else "failed"
-        self._count(outcome, result)
+        self._count(result)
         if seq.state is State.CLOSING:
             self._scheduler_state.end_sequence(seq, Event.FAIL if seq.is_given_up else Event.SETTLE)
             return None
-        if outcome == "done":
+        if result.outcome == "done":
             # All tokens that P computed count as computed; the last not if D must sample after it.
             seq.num_computed = min(seq.num_prefilled, len(seq.tokens) - 1)
             self._scheduler_state.register_computed(seq)
             self._run(seq, Event.READ_DONE)
-        elif outcome == "stale":
+        elif result.outcome == "stale":
             self._compute_rest(seq, set(result.stale_blocks))
         else:
             self._scheduler_state.end_sequence(seq, Event.FAIL)
-            return seq.id, ReadFailedError(result.error or f"the read of P's blocks ended as {result.outcome!r}")
+            return seq.id, ReadFailedError(result.error)
         return None
 
-    def _count(self, outcome: str, result: ReadResult) -> None:
+    def _count(self, result: ReadResult) -> None:
         counters = self._scheduler_state.counters
-        counters.reads[outcome] += 1
+        counters.reads[result.outcome] += 1
         counters.read_bytes += result.num_bytes
         counters.read_seconds += result.seconds
         counters.read_descriptors += result.num_descriptors
-        if outcome == "stale":
+        if result.outcome == "stale":
             counters.fence_rejections += 1
 
     def _compute_rest(self, seq: Sequence, stale: set[int]) -> None:
