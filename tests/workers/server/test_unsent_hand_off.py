@@ -16,6 +16,7 @@ from baton_serve.workers.engine.api import FinishReason, HandOff, TokenOutput, T
 from baton_serve.workers.server.answers.job import Job, JobFactory
 from baton_serve.workers.server.answers.prompts import Prompts
 from baton_serve.workers.server.answers.serving import Serving
+from baton_serve.workers.server.calls import Asked
 from baton_serve.workers.server.client import Client
 from baton_serve.workers.server.identity import Identity
 from baton_serve.workers.server.metrics import WorkerMetrics
@@ -44,7 +45,7 @@ class OneStream(ScriptedEngine):
         self.stream.put(TOKEN)
 
 
-class Asked:
+class Prefill:
     """A prefill on an engine with one stream."""
 
     def __init__(self, identity: Identity, job: Job) -> None:
@@ -55,7 +56,7 @@ class Asked:
 
 
 @contextlib.asynccontextmanager
-async def asked() -> AsyncIterator[Asked]:
+async def asked() -> AsyncIterator[Prefill]:
     identity = Identity(
         engine_id="e",
         root="/models/x",
@@ -69,9 +70,9 @@ async def asked() -> AsyncIterator[Asked]:
     )
     tokenizer = Tokenizer(fast_tokenizer(), render, eos_token_ids=frozenset({1}), special_ids=frozenset({0, 1}))
     jobs = JobFactory(identity, tokenizer, Prompts(tokenizer, identity.max_model_len), no_forms)
-    job = await jobs.make(CompletionRequest, completion(**ASK), "r")
+    job = await jobs.make(CompletionRequest, completion(**ASK), Asked({}))
     try:
-        yield Asked(identity, job)
+        yield Prefill(identity, job)
     finally:
         tokenizer.close()
 

@@ -29,7 +29,7 @@ from baton_serve.workers.server.answers import transfer_params
 from baton_serve.workers.server.answers.prompts import Prompts, echoed_texts
 from baton_serve.workers.server.answers.request_leg import leg_of
 from baton_serve.workers.server.answers.sampling import check_tokens, sampling_params
-from baton_serve.workers.server.answers.token_ids import TokenIdLines
+from baton_serve.workers.server.answers.token_ids import ASKED, HEADER, TokenIdLines
 from baton_serve.workers.server.answers.turns import in_turns
 from baton_serve.workers.text.detokenizer import Detokenizer
 from baton_serve.workers.text.logprobs import ChatLogprobs, CompletionLogprobs, Logprobs
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from baton_serve.core.protocol.handoff import KVTransferParams
     from baton_serve.workers.grammar.rank_grammars import HeldGrammar
     from baton_serve.workers.server.answers.request_leg import RequestLeg
+    from baton_serve.workers.server.calls import Asked
     from baton_serve.workers.server.identity import Identity
     from baton_serve.workers.text.tokenizer import Tokenizer
 
@@ -131,18 +132,8 @@ class JobFactory:
         self._tokenizer = tokenizer
         self._prompts = prompts
 
-    async def make(
-        self,
-        kind: type[R],
-        body: dict[str, Any],
-        request_id: str,
-        *,
-        choice: Choice | None = None,
-        client: str = "",
-        tells_token_ids: bool = False,
-    ) -> Job:
-        """The job for a body, to be released. Raises ApiError. ``choice``: which one of several it computes; None: the
-        only one. ``client``: whose request it is, see ``core/protocol/client_key.py``.
+    async def make(self, kind: type[R], body: dict[str, Any], asked: Asked) -> Job:
+        """The job for a body, to be released. Raises ApiError.
 
         The body may have ``kv_transfer_params``, because it comes from the router, or from this machine.
         """
@@ -157,19 +148,19 @@ class JobFactory:
         prompt = await self._prompt(request, leg.remote)
         form = _form(request)
         texts = await echoed_texts(self._tokenizer, request, prompt)
-        grammar = None if form is None else await self._hold_grammar(form, client)
+        grammar = None if form is None else await self._hold_grammar(form, asked.client)
         try:
             text = "" if grammar is None else grammar.text
-            job = self._job(request, prompt, leg, request_id, choice or Choice(request_id), text, texts)
+            job = self._job(request, prompt, leg, asked, text, texts)
             job.form, job.grammar = form, grammar
             if isinstance(request, ChatRequest):
-                job.reader = await self._reader(request, prompt, request_id)
+                job.reader = await self._reader(request, prompt, asked.request_id)
             await _skip_given(job, leg)
         except BaseException:
             if grammar is not None:
                 grammar.release()
             raise
-        if tells_token_ids and request.stream:
+        if asked.headers.get(HEADER) == ASKED and request.stream:
             job.token_ids = TokenIdLines(job.transcript.tokens)
         return job
 
@@ -184,15 +175,9 @@ class JobFactory:
         return tokens
 
     def _job(
-        self,
-        request: Request,
-        prompt: list[int],
-        leg: RequestLeg,
-        request_id: str,
-        choice: Choice,
-        grammar: str,
-        texts: list[str],
+        self, request: Request, prompt: list[int], leg: RequestLeg, asked: Asked, grammar: str, texts: list[str]
     ) -> Job:
+        choice = asked.choice or Choice(asked.request_id)
         eos = self._tokenizer.eos_token_ids
         sampling = sampling_params(
             request,
@@ -209,7 +194,7 @@ class JobFactory:
         max_tokens = len(leg.given) + 1 if leg.hand_off else self._max_tokens(request, len(prompt))
         is_last = leg.hand_off and len(leg.given) + 1 == self._default_limit(request)
         engine_request = EngineRequest(
-            request_id=_engine_id(request_id),
+            request_id=_engine_id(asked.request_id),
             prompt_token_ids=prompt,
             sampling=sampling,
             max_tokens=max_tokens,

@@ -36,7 +36,7 @@ from baton_serve.workers.leases.engine_leases import EngineLeases
 from baton_serve.workers.parsers.message_parser import MessageDelta, joined
 from baton_serve.workers.server.answers.engine_errors import to_api_error
 from baton_serve.workers.server.answers.job import Job, JobFactory
-from baton_serve.workers.server.answers.token_ids import ASKED, END, HEADER, KEEP_ALIVE, MAX_SILENCE_S, NONE
+from baton_serve.workers.server.answers.token_ids import END, KEEP_ALIVE, MAX_SILENCE_S, NONE
 from baton_serve.workers.server.answers.turns import in_turns
 from baton_serve.workers.server.client import Client
 from baton_serve.workers.server.identity import Identity
@@ -69,14 +69,7 @@ class Serving:
         async def answer(raw: bytes, client: Client, asked: Asked) -> None:
             body = parse_body(raw, limits)
             limits.check_stop(body)
-            job = await jobs.make(
-                kind,
-                body,
-                asked.request_id,
-                choice=asked.choice,
-                client=asked.client,
-                tells_token_ids=asked.headers.get(HEADER) == ASKED,
-            )
+            job = await jobs.make(kind, body, asked)
             try:
                 await self.answer(job, client)
             finally:
