@@ -179,15 +179,8 @@ class JobFactory:
     ) -> Job:
         choice = asked.choice or Choice(asked.request_id)
         eos = self._tokenizer.eos_token_ids
-        sampling = sampling_params(
-            request,
-            seed=_seed(request, leg.remote),
-            vocab_size=self._identity.vocab_size,
-            eos_token_ids=eos,
-            bad_words=self._tokenizer.encode_words(request.bad_words or ()),
-            scores_prompt=not leg.has_begun,
-            defaults=self._identity.defaults,
-        )
+        seed, scores_prompt = _seed(request, leg.remote), not leg.has_begun
+        sampling = sampling_params(request, self._identity, self._tokenizer, seed=seed, scores_prompt=scores_prompt)
         if not leg.has_begun:
             self._check_limit(request, len(prompt))
         # P samples exactly one token, whatever the client's limit is.

@@ -1,4 +1,4 @@
-"""From a validated request to the sampling parameters of the engine. Pure."""
+"""From a validated request to the sampling parameters of the engine."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.openai.requests import Request
 from baton_serve.core.protocol.steps import SamplingParams
-from baton_serve.workers.text.sampling_defaults import SamplingDefaults
+from baton_serve.workers.server.identity import Identity
+from baton_serve.workers.text.tokenizer import Tokenizer
 
 #: Most digits of a token id, leading zeros included. Python refuses to parse numbers of several thousand digits.
 _MAX_TOKEN_DIGITS = 20
@@ -17,19 +18,12 @@ _MAX_TEMPERATURE = 1e12
 
 
 def sampling_params(
-    request: Request,
-    *,
-    seed: int,
-    vocab_size: int,
-    eos_token_ids: frozenset[int],
-    bad_words: list[list[int]],
-    scores_prompt: bool,
-    defaults: SamplingDefaults,
+    request: Request, identity: Identity, tokenizer: Tokenizer, *, seed: int, scores_prompt: bool
 ) -> SamplingParams:
-    """The sampling parameters. ``bad_words``: the request's, as tokens. ``scores_prompt`` False: the client has the
-    logprobs of its prompt, if it wants any. ``defaults``: of the model, where the request says nothing. Raises
-    BadRequestError for token ids outside the vocabulary.
+    """The sampling parameters. ``scores_prompt`` False: the client has the logprobs of its prompt, if it wants any.
+    Raises BadRequestError for token ids outside the vocabulary.
     """
+    vocab_size, defaults = identity.vocab_size, identity.defaults
     allowed, stops = request.allowed_token_ids, request.stop_token_ids or []
     check_tokens(allowed or (), vocab_size, "Token ids of 'allowed_token_ids'", "allowed_token_ids")
     check_tokens(stops, vocab_size, "Token ids of 'stop_token_ids'", "stop_token_ids")
@@ -43,9 +37,9 @@ def sampling_params(
         frequency_penalty=_number(0.0, request.frequency_penalty),
         repetition_penalty=_number(1.0, request.repetition_penalty, defaults.repetition_penalty),
         min_tokens=request.min_tokens or 0,
-        min_tokens_banned=tuple(sorted(eos_token_ids.union(stops))) if request.min_tokens else (),
+        min_tokens_banned=tuple(sorted(tokenizer.eos_token_ids.union(stops))) if request.min_tokens else (),
         logit_bias=_logit_bias(request, vocab_size),
-        bad_words=tuple(map(tuple, bad_words)),
+        bad_words=tuple(map(tuple, tokenizer.encode_words(request.bad_words or ()))),
         allowed_token_ids=None if allowed is None else tuple(allowed),
         num_logprobs=request.num_logprobs,
         num_prompt_logprobs=request.num_prompt_logprobs if scores_prompt else None,
