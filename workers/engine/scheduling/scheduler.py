@@ -40,12 +40,11 @@ class Scheduler:
     ) -> None:
         self.config = config
         self.pool = BlockPool(config.num_blocks, config.block_size, version_base)
-        self.state = SchedulerState(config, self.pool)
+        self.state = SchedulerState(config, self.pool, new_lease_id)
         self.counters = self.state.counters
         self._sequences = self.state.sequences
         self.reads = SequenceReads(self.state)
         self.local_handoff = LocalHandoff(self.state)
-        self._new_lease_id = new_lease_id
         self._is_connected = is_connected
         self._next_seq_id = 1
         self._next_step_id = 1
@@ -230,7 +229,7 @@ class Scheduler:
         samples = match(plan.entries, result, self.config.vocab_size)
         scores = match_scores(plan.entries, result)
         self.under_way.end_first()
-        outputs = apply_rows(self.state, plan.entries, samples, scores, self._new_lease_id)
+        outputs = apply_rows(self.state, plan.entries, samples, scores)
         self._count(plan, result)
         return outputs
 

@@ -22,9 +22,10 @@ from baton_serve.workers.engine.sequences.sequence_state import Event
 class SchedulerState:
     """Sizes, blocks, sequences, leases and counters of one scheduler."""
 
-    def __init__(self, config: EngineConfig, pool: BlockPool) -> None:
+    def __init__(self, config: EngineConfig, pool: BlockPool, new_lease_id: Callable[[], str]) -> None:
         self.config = config
         self.pool = pool
+        self._new_lease_id = new_lease_id
         self.sequences = SequenceIndex()
         self.counters = Counters()
         self.leases = pool.leases
@@ -97,8 +98,9 @@ class SchedulerState:
             self.pool.register(seq.blocks[index], block_hashes[index])
         seq.num_registered = num_full
 
-    def hand_off(self, seq: Sequence, lease_id: str) -> HandOff:
+    def hand_off(self, seq: Sequence) -> HandOff:
         """End a sequence, and keep its blocks under a lease."""
+        lease_id = self._new_lease_id()
         blocks, seq.blocks = seq.blocks, []
         request, tokens = seq.request, seq.tokens[: seq.num_prefilled]
         grant = Grant(request.request_id, tokens, blocks, request.num_readers, adapter=request.adapter)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from baton_serve.core.protocol.steps import PromptScores, Row, Sampled, StepResult
 from baton_serve.workers.engine.api import EngineError, FinishReason, GrammarFailedError, PromptOutput, TokenOutput
@@ -20,7 +20,6 @@ def apply_rows(
     entries: list[tuple[Sequence, Row]],
     samples: Mapping[int, Sampled],
     scores: Mapping[int, PromptScores],
-    new_lease_id: Callable[[], str],
 ) -> list[Output]:
     """Apply the samples and scores of a step that has ended; returns the new outputs, in the order of the rows.
 
@@ -40,7 +39,7 @@ def apply_rows(
             seq.num_scored = found.start + len(found.logprobs)
             outputs.append((seq.id, PromptOutput(found)))
         if row.sample:
-            outputs.append((seq.id, _append(scheduler_state, seq, samples[seq.id], new_lease_id)))
+            outputs.append((seq.id, _append(scheduler_state, seq, samples[seq.id])))
         elif not seq.samples and seq.num_computed == len(seq.tokens):
             scheduler_state.finish(seq)
             outputs.append((seq.id, PromptOutput(finish=FinishReason.LENGTH, num_cached_tokens=seq.num_cached)))
@@ -75,9 +74,7 @@ def _are_of(scores: PromptScores, tokens: range) -> bool:
     return scores.start == tokens.start and all(len(one) == len(tokens) for one in lists)
 
 
-def _append(
-    scheduler_state: SchedulerState, seq: Sequence, sample: Sampled, new_lease_id: Callable[[], str]
-) -> TokenOutput | GrammarFailedError:
+def _append(scheduler_state: SchedulerState, seq: Sequence, sample: Sampled) -> TokenOutput | GrammarFailedError:
     if sample.error:
         scheduler_state.fail(seq)
         return GrammarFailedError(sample.error)
@@ -88,7 +85,7 @@ def _append(
     others_go_on = finish is FinishReason.STOP and seq.request.num_readers > 1  # they read the blocks
     if seq.request.hand_off and (finish is None or others_go_on):
         finish = finish or FinishReason.LENGTH
-        hand_off = scheduler_state.hand_off(seq, new_lease_id())
+        hand_off = scheduler_state.hand_off(seq)
     elif finish is not None:
         scheduler_state.finish(seq)
     num_cached = seq.num_cached if is_first else 0
