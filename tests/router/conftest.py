@@ -1,4 +1,4 @@
-"""Fixtures: a router without workers, its settings to be overridden."""
+"""Fixtures: a router without workers, with the settings that a mark says."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from tests.kits.router.cluster import Cluster, make_settings
 
 
 @pytest.fixture
-def settings() -> RouterSettings:
-    """Override in a module or class to change them."""
-    return make_settings()
+def settings(request: pytest.FixtureRequest) -> RouterSettings:
+    """The usual ones, but for what the nearest mark ``settings`` says: of the test, else its class, else its module."""
+    mark = request.node.get_closest_marker("settings")
+    return make_settings() if mark is None else make_settings(**mark.kwargs)
 
 
 @pytest_asyncio.fixture

@@ -32,7 +32,7 @@ QUESTION = {"role": "user", "content": "hi"}
 async def test_an_answer_goes_back_as_history_however_it_is_copied(
     cluster: Cluster, copied: Callable[[ChatCompletionMessage], Any], fields: dict[str, Any]
 ) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     d.message_fields = fields
     async with AsyncOpenAI(base_url=f"{cluster.url}/v1", api_key="none", max_retries=0) as client:
         messages: list[Any] = [QUESTION]
@@ -62,7 +62,7 @@ async def test_reasoning_goes_on_under_both_names(cluster: Cluster, ours: bool, 
 
 async def test_the_bodies_that_workers_are_sent_are_plain(cluster: Cluster) -> None:
     """Another engine would make something of it, and two prompts that differ in it alone begin the same."""
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     marked = {**QUESTION, "cache_control": {"type": "ephemeral"}}
     assert (await cluster.post({"model": "m", "messages": [marked], "max_tokens": 4})).status_code == 200
     asked = {"model": "m", "prompt": ["hi"], "logprobs": False, "max_tokens": 4}

@@ -26,8 +26,7 @@ from baton_serve.router.request.client_request import ClientRequest
 from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.failure_table import Failure, Leg
 from baton_serve.router.request.reply import ClientReply
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, eventually, make_settings
+from tests.kits.router.cluster import Cluster, eventually
 from tests.kits.router.stub_workers import HalfAnswer, Hang, Raw, Refuse, Reset, StreamThen, StubWorker
 from tests.kits.survivors import Survivors, without_collector
 
@@ -75,19 +74,15 @@ SEVERAL = [asked(path, n=2, **more) for path in PATHS[:2] for more in ({}, {"str
 EVERY = [*WHOLE, *STREAMED, *SEVERAL]
 #: One of each kind.
 CHATS = [WHOLE[0], STREAMED[0], SEVERAL[1]]
-
-
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(
-        retry_budget_floor_per_s=1000,
-        request_timeout_s=5,
-        breaker_failures=1000,
-        held_timeout_s=SOON_S,
-        prefill_timeout_s=SOON_S,
-        first_byte_timeout_s=SOON_S,
-        token_timeout_s=SOON_S,
-    )
+pytestmark = pytest.mark.settings(
+    retry_budget_floor_per_s=1000,
+    request_timeout_s=5,
+    breaker_failures=1000,
+    held_timeout_s=SOON_S,
+    prefill_timeout_s=SOON_S,
+    first_byte_timeout_s=SOON_S,
+    token_timeout_s=SOON_S,
+)
 
 
 def recover(cluster: Cluster) -> None:
@@ -153,8 +148,7 @@ async def fail(cluster: Cluster, one: Asked, workers: list[StubWorker], act: Any
 
 
 async def test_a_request_is_freed_when_its_stream_breaks(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     with without_collector(KINDS) as survivors:
         for one, then, times in product([*STREAMED, SEVERAL[1]], ("die", "error", "stop", "hang"), (1, MANY)):
             act = StreamThen(1, then)
@@ -177,7 +171,7 @@ async def test_a_request_is_freed_when_a_worker_refuses_it(cluster: Cluster, rol
 
 
 async def test_a_request_is_freed_when_its_answer_is_malformed(cluster: Cluster) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     with without_collector(KINDS) as survivors:
         for one in EVERY:
             p.script.append(HalfAnswer(b"{"))
@@ -188,7 +182,7 @@ async def test_a_request_is_freed_when_its_answer_is_malformed(cluster: Cluster)
 
 
 async def test_a_request_is_freed_when_its_workers_cannot_be_reached(cluster: Cluster) -> None:
-    workers = [await cluster.add(role) for role in ("prefill", "decode")]
+    workers = await cluster.fleet("prefill", "decode")
     for worker in reversed(workers):
         await worker.stop()
         with without_collector(KINDS) as survivors:
@@ -203,8 +197,7 @@ async def test_a_request_is_freed_when_it_meets_a_bug(
     cluster: Cluster, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("baton.router"), "propagate", False)  # the test's handlers keep the frames
-    await cluster.add("prefill")
-    await cluster.add("decode")
+    await cluster.fleet("prefill", "decode")
 
     class Broken:
         def pick(self, workers: Any, about: Any) -> Any:
@@ -219,16 +212,12 @@ async def test_a_request_is_freed_when_it_meets_a_bug(
         await check(cluster, survivors)
 
 
+@pytest.mark.settings(
+    max_body_bytes=4096, max_bodies_bytes=8192, max_requests=1, api_keys=["right"], body_timeout_s=SOON_S
+)
 class TestRefused:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(
-            max_body_bytes=4096, max_bodies_bytes=8192, max_requests=1, api_keys=["right"], body_timeout_s=SOON_S
-        )
-
     async def test_a_request_is_freed_when_it_is_refused_before_it_begins(self, cluster: Cluster) -> None:
-        await cluster.add("prefill")
-        await cluster.add("decode")
+        await cluster.fleet("prefill", "decode")
         right = {"authorization": "Bearer right", "content-type": "application/json"}
         refusals: dict[int, list[tuple[dict[str, Any], dict[str, str]]]] = {
             400: [
@@ -256,8 +245,7 @@ class TestRefused:
             for one in EVERY:
                 assert (await cluster.post(one.body, one.path, headers=right)).status_code == 503
             await check(cluster, survivors)
-        await cluster.add("prefill")
-        d = await cluster.add("decode")
+        _, d = await cluster.fleet("prefill", "decode")
         d.script.append(hang := Hang())
         running = asyncio.create_task(cluster.post(WHOLE[0].body, headers=right))
         await eventually(lambda: len(d.bodies) == 1)
@@ -340,33 +328,28 @@ async def end(cluster: Cluster, how: str, writer: asyncio.StreamWriter) -> None:
         cluster.pool.room_changed()
 
 
-class TestEnded:
+@pytest.mark.settings(retry_budget_floor_per_s=1000, breaker_failures=1000, held_timeout_s=0.5)
+@pytest.mark.parametrize("state", STATES)
+async def test_a_request_is_freed_in_whatever_state_it_ends(cluster: Cluster, state: str) -> None:
     """By the client, an operator, its deadline, too long a wait for room, or the loss of its blocks."""
-
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(retry_budget_floor_per_s=1000, breaker_failures=1000, held_timeout_s=0.5)
-
-    @pytest.mark.parametrize("state", STATES)
-    async def test_a_request_is_freed_in_whatever_state_it_ends(self, cluster: Cluster, state: str) -> None:
-        p, d = await cluster.add("prefill"), await cluster.add("decode")
-        limits = {worker.worker_id: worker for worker in cluster.pool}
-        limits["d1"].usage.heard_s = math.inf  # its report never gets old, and an old one says nothing of room
-        with without_collector(KINDS) as survivors:
-            for one, how in product(STREAMED if state == "decoding" else EVERY, HOW if state == "held" else HOW[:3]):
-                limits["p0"].usage.limit = 0 if state == "queued" else 8
-                limits["d1"].usage.full_at = 0 if state == "held" else None
-                if state in ("prefilling", "reading"):
-                    (p if state == "prefilling" else d).script.extend([Hang()] * 2)
-                elif state == "decoding":
-                    d.script.append(StreamThen(2, "hang"))
-                writer = await cluster.open(one.body, one.path)
-                num = one.body.get("n", 1)
-                if "n" in one.body and state == "prefilling":
-                    num = 1
-                await eventually(lambda num=num: cluster.active.count()[state] >= num, f"{one} {state}")
-                await end(cluster, how, writer)
-                await eventually(lambda: not len(cluster.active))
-                writer.close()
-                recover(cluster)
-            await check(cluster, survivors)
+    p, d = await cluster.fleet("prefill", "decode")
+    limits = {worker.worker_id: worker for worker in cluster.pool}
+    limits["d1"].usage.heard_s = math.inf  # its report never gets old, and an old one says nothing of room
+    with without_collector(KINDS) as survivors:
+        for one, how in product(STREAMED if state == "decoding" else EVERY, HOW if state == "held" else HOW[:3]):
+            limits["p0"].usage.limit = 0 if state == "queued" else 8
+            limits["d1"].usage.full_at = 0 if state == "held" else None
+            if state in ("prefilling", "reading"):
+                (p if state == "prefilling" else d).script.extend([Hang()] * 2)
+            elif state == "decoding":
+                d.script.append(StreamThen(2, "hang"))
+            writer = await cluster.open(one.body, one.path)
+            num = one.body.get("n", 1)
+            if "n" in one.body and state == "prefilling":
+                num = 1
+            await eventually(lambda num=num: cluster.active.count()[state] >= num, f"{one} {state}")
+            await end(cluster, how, writer)
+            await eventually(lambda: not len(cluster.active))
+            writer.close()
+            recover(cluster)
+        await check(cluster, survivors)

@@ -13,12 +13,8 @@ from baton_serve.router.main import connect, serve
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.settings import RouterSettings
 from baton_serve.router.upstream.prefill_aborts import PrefillAborts
-from tests.kits.router.cluster import make_settings
 
-
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(redis_url="", prefill=["http://127.0.0.1:1"], decode=["http://127.0.0.1:1"])
+pytestmark = pytest.mark.settings(redis_url="", prefill=["http://127.0.0.1:1"], decode=["http://127.0.0.1:1"])
 
 
 async def test_a_part_that_cannot_be_closed_keeps_no_other_one_open(

@@ -47,7 +47,7 @@ async def upstream(authority: Authority) -> AsyncIterator[HttpClient]:
 
 
 async def test_a_request_goes_through_router_and_workers(cluster: Cluster) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     assert all(url.startswith("https://") for url in (cluster.url, p.url, d.url))
     answer = await cluster.post(chat(stream=True))
     assert answer.status_code == 200 and spoken(answer.text)

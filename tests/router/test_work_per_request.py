@@ -59,8 +59,7 @@ def counts(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 async def test_the_tasks_timers_and_hashes_of_a_request_are_bounded(
     cluster: Cluster, counts: Counter[str], stream: bool
 ) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
+    await cluster.fleet("prefill", "decode")
     await cluster.post(chat(stream=stream, **LONG))
     counts.clear()
     for _ in range(NUM):

@@ -13,8 +13,7 @@ from baton_serve.core.protocol.hello import HELLO_PATH, worker_proof
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.router.pool import Worker
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
 TOKEN = "s3cret-internal"
@@ -52,9 +51,7 @@ class ToldWorker:
         return web.json_response({"error": {"message": "no", "code": "worker_leaving"}}, status=self.status)
 
 
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(internal_token=TOKEN)
+pytestmark = pytest.mark.settings(internal_token=TOKEN)
 
 
 @pytest.fixture

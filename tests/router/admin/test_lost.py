@@ -15,9 +15,7 @@ async def get(cluster: Cluster, path: str) -> Any:
 
 async def lose(cluster: Cluster) -> str:
     """Returns the id of a D beside a pair that stays."""
-    await cluster.add("prefill")
-    await cluster.add("decode")
-    dead = await cluster.add("decode")
+    _, _, dead = await cluster.fleet("prefill", "decode", "decode")
     cluster.workers.remove(dead)
     await dead.stop()
     cluster.announce()
@@ -40,8 +38,7 @@ async def test_a_lost_worker_is_shown_to_all_who_ask(cluster: Cluster) -> None:
 
 
 async def test_a_worker_that_cannot_be_reached_is_named_as_lost_too(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
+    await cluster.fleet("prefill", "decode")
     (worker,) = (one for one in cluster.pool if one.worker_id == "d1")
     cluster.pool.unreachable(worker)
     assert (await cluster.client.get("/ready")).json()["lost_workers"] == ["d1"]

@@ -16,14 +16,10 @@ from baton_serve.core.protocol.worker import Role
 from baton_serve.core.protocol.worker_address import worker_address
 from baton_serve.router.admin.shared_workers import Shared
 from baton_serve.router.pool import pool
-from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Hang, StubWorker
 
-
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(internal_token="s3cret-internal")
+pytestmark = pytest.mark.settings(internal_token="s3cret-internal")
 
 
 @pytest_asyncio.fixture

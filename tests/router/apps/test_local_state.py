@@ -21,7 +21,7 @@ async def state(cluster: Cluster) -> dict[str, Any]:
 
 
 async def test_the_state_tells_where_a_request_is_until_it_is_over(cluster: Cluster) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     assert await state(cluster) == {}
     prefills, decodes = Hang(), Hang()
     p.script.append(prefills)

@@ -12,9 +12,8 @@ import pytest_asyncio
 
 from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
 from baton_serve.router.dashboard.share import MAX_LISTED
-from baton_serve.router.settings import RouterSettings
 from tests.kits.browser import CHROMIUM, Page, browse
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, Refuse
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium")
@@ -55,7 +54,7 @@ async def test_the_page_loads_and_asks_nobody_else(cluster: Cluster, page: Page)
 
 
 async def test_a_request_moves_and_is_aborted(cluster: Cluster, page: Page) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     prefilling = Hang()
     p.script.append(prefilling)
     d.script.append(Hang())
@@ -179,8 +178,7 @@ async def test_an_order_that_fails_says_why(cluster: Cluster, page: Page) -> Non
 
 
 async def test_a_request_that_failed_says_why(cluster: Cluster, page: Page) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.script.append(Refuse(400, {"error": {"message": "too <b>long</b>", "code": "context_length_exceeded"}}))
     failed = await cluster.post(chat())
     await cluster.post(chat())
@@ -196,7 +194,7 @@ async def test_a_request_that_failed_says_why(cluster: Cluster, page: Page) -> N
 
 
 async def test_mistakes_of_clients_are_no_alarm(cluster: Cluster, page: Page) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     d.script.append(Refuse(400, {"error": {"message": "too long", "code": "context_length_exceeded"}}))
     answers = [await cluster.post(body) for body in (chat(), {}, chat(model="unknown"))]
     assert [answer.status_code for answer in answers] == [400, 400, 404]
@@ -338,11 +336,8 @@ async def test_a_stream_of_which_nothing_comes_is_marked(cluster: Cluster, page:
     assert await page.run(STUCK % "[[0, 5], [9, 5], [11, 5], [12, 6], [20, 6]]") == [0, 0, 11000, 0, 0]
 
 
+@pytest.mark.settings(admin_token="secret")
 class TestToken:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(admin_token="secret")
-
     async def test_the_token_is_asked_for_until_it_is_right(self, cluster: Cluster, page: Page) -> None:
         await page.open(f"{cluster.url}/dashboard")
         assert await page.run("document.querySelector('main').hidden") is True

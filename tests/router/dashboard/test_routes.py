@@ -24,9 +24,8 @@ from baton_serve.router.dashboard.share import MAX_LISTED, local_share
 from baton_serve.router.request.ended import MAX_TEXT_CHARS
 from baton_serve.router.request.states import LIVE
 from baton_serve.router.request.view import RequestView
-from baton_serve.router.settings import RouterSettings
 from tests.kits.patience import PATIENCE_S
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, Refuse
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def now(cluster: Cluster) -> Snapshot:
 
 
 async def test_a_request_is_seen_on_its_way(cluster: Cluster) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     prefilling, reading = Hang(), Hang()
     p.script.append(prefilling)
     d.script.append(reading)
@@ -85,8 +84,7 @@ async def test_a_request_is_seen_on_its_way(cluster: Cluster) -> None:
 
 
 async def test_the_history_tells_of_a_stream_that_ended(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
+    await cluster.fleet("prefill", "decode")
     recorder = HistoryRecorder(cluster.router.requests)
     await cluster.post(chat(stream=True))
     recorder.history.sample(recorder.now_s + STEP_S, read_totals(cluster.router.requests))
@@ -103,8 +101,7 @@ async def test_the_history_tells_of_a_stream_that_ended(cluster: Cluster) -> Non
 
 
 async def test_the_history_tells_which_answers_were_errors(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.script.append(Refuse(400, {"error": {"message": "too long", "code": "context_length_exceeded"}}))
     recorder = HistoryRecorder(cluster.router.requests)
     for body in (chat(), {}, chat(model="unknown")):
@@ -173,18 +170,14 @@ async def test_the_ages_of_all_requests_are_of_one_moment(cluster: Cluster, monk
     await eventually(lambda: len(cluster.active) == 0)
 
 
-class TestAuth:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(admin_token="secret")
-
-    async def test_the_stream_needs_the_token_and_the_page_does_not(self, cluster: Cluster) -> None:
-        assert (await cluster.client.get("/admin/live")).status_code == 401
-        assert (await cluster.client.get("/dashboard")).status_code == 200
-        headers = {"authorization": "Bearer secret"}
-        async with cluster.client.stream("GET", "/admin/live", headers=headers) as response:
-            assert response.status_code == 200
-            assert (await anext(snapshots(response))).workers == []
+@pytest.mark.settings(admin_token="secret")
+async def test_the_stream_needs_the_token_and_the_page_does_not(cluster: Cluster) -> None:
+    assert (await cluster.client.get("/admin/live")).status_code == 401
+    assert (await cluster.client.get("/dashboard")).status_code == 200
+    headers = {"authorization": "Bearer secret"}
+    async with cluster.client.stream("GET", "/admin/live", headers=headers) as response:
+        assert response.status_code == 200
+        assert (await anext(snapshots(response))).workers == []
 
 
 async def test_the_stream_ends_when_the_router_does(cluster: Cluster) -> None:

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from baton_serve.core.protocol.errors import UnavailableError
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, eventually, make_settings
+from tests.kits.router.cluster import Cluster, eventually
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Raw, Refuse, StreamThen, word
 from tests.kits.router.vllm_server import add_vllm
 from tests.kits.strict_types import count_of, messages_error_of
@@ -32,7 +31,7 @@ async def ask(cluster: Cluster, spoken: Spoken, **more: Any) -> list[Any]:
 
 
 async def test_a_request_is_a_chat_for_p_and_d(cluster: Cluster, spoken: Spoken) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     answer = await cluster.post(spoken.body(), spoken.path)
     assert (answer.status_code, spoken.text_of_whole(answer.text)) == (200, WHOLE)
     assert answer.headers["content-type"] == "application/json"
@@ -72,7 +71,7 @@ async def test_a_stream_begins_with_ps_token(cluster: Cluster, spoken: Spoken) -
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_an_answer_that_p_ends_needs_no_d(cluster: Cluster, spoken: Spoken, stream: bool) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     p.finish_reason = "stop"
     if stream:
         events = await ask(cluster, spoken)
@@ -112,7 +111,7 @@ async def test_a_stream_goes_on_when_its_d_dies(cluster: Cluster, spoken: Spoken
 
 async def test_an_answer_that_starts_again_begins_once(cluster: Cluster, spoken: Spoken) -> None:
     """P's token had no text, so the client has nothing yet; and nobody can go on for the D that died."""
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     p.first_text = ""
     d.script.append(hang := Hang())
     request = asyncio.create_task(ask(cluster, spoken))
@@ -176,11 +175,8 @@ async def test_vllm_gets_a_chat_where_it_serves_the_model_too(cluster: Cluster, 
     assert all("messages" in body for body in server.bodies)
 
 
+@pytest.mark.settings(priority_classes=["urgent=-5", "normal=0"], client_priority="trusted")
 class TestPriority:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(priority_classes=["urgent=-5", "normal=0"], client_priority="trusted")
-
     async def test_the_priority_in_the_header_is_the_workers_too(self, cluster: Cluster, spoken: Spoken) -> None:
         worker = await cluster.add("both")
         answer = await cluster.post(spoken.body(), spoken.path, headers={"x-baton-priority": "urgent"})
@@ -320,7 +316,7 @@ async def test_deep_nesting_is_refused_or_served(cluster: Cluster, spoken: Spoke
 
 
 async def test_tokens_are_counted_by_a_worker(cluster: Cluster) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     body = {"model": "m", "system": "Be brief.", "messages": [{"role": "user", "content": "hi"}]}
     answer = await cluster.post(body, COUNT)
     assert (answer.status_code, count_of(answer.text)) == (200, 2)
@@ -360,31 +356,29 @@ async def test_a_refusal_to_count_names_the_parameter_of_the_dialect(cluster: Cl
     assert messages_error_of(answer.text).error.message == "'output_config.effort' is not supported"
 
 
-class TestAnthropicsHeaders:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(api_keys=["right"])
+@pytest.mark.settings(api_keys=["right"])
+@pytest.mark.parametrize("path", ["/v1/messages", COUNT, "/v1/messages?beta=true"])
+async def test_headers_of_anthropic_bring_the_key_and_take_back_the_id(cluster: Cluster, path: str) -> None:
+    await cluster.add("both")
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
+    if "count" not in path:
+        body["max_tokens"] = 5
+    headers = {"x-api-key": "right", "anthropic-version": "2023-06-01", "anthropic-beta": "a,b"}
+    answer = await cluster.client.post(path, json=body, headers=headers)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["request-id"] == answer.headers["x-request-id"]
+    refused = await cluster.client.post(path, json=body, headers={"x-api-key": "wrong"})
+    assert refused.status_code == 401
+    assert messages_error_of(refused.text).error.type == "authentication_error"
+    assert refused.headers["request-id"] == messages_error_of(refused.text).request_id
 
-    @pytest.mark.parametrize("path", ["/v1/messages", COUNT, "/v1/messages?beta=true"])
-    async def test_headers_of_anthropic_bring_the_key_and_take_back_the_id(self, cluster: Cluster, path: str) -> None:
-        await cluster.add("both")
-        body = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
-        if "count" not in path:
-            body["max_tokens"] = 5
-        headers = {"x-api-key": "right", "anthropic-version": "2023-06-01", "anthropic-beta": "a,b"}
-        answer = await cluster.client.post(path, json=body, headers=headers)
-        assert answer.status_code == 200, answer.text
-        assert answer.headers["request-id"] == answer.headers["x-request-id"]
-        refused = await cluster.client.post(path, json=body, headers={"x-api-key": "wrong"})
-        assert refused.status_code == 401
-        assert messages_error_of(refused.text).error.type == "authentication_error"
-        assert refused.headers["request-id"] == messages_error_of(refused.text).request_id
 
-    @pytest.mark.parametrize(("bearer", "status"), [("right", 200), ("wrong", 400)])
-    async def test_a_request_has_one_key(self, cluster: Cluster, bearer: str, status: int) -> None:
-        """Some clients send theirs in both headers."""
-        await cluster.add("both")
-        body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
-        headers = {"x-api-key": "right", "authorization": f"Bearer {bearer}"}
-        answer = await cluster.client.post("/v1/messages", json=body, headers=headers)
-        assert answer.status_code == status, answer.text
+@pytest.mark.settings(api_keys=["right"])
+@pytest.mark.parametrize(("bearer", "status"), [("right", 200), ("wrong", 400)])
+async def test_a_request_has_one_key(cluster: Cluster, bearer: str, status: int) -> None:
+    """Some clients send theirs in both headers."""
+    await cluster.add("both")
+    body = {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 5}
+    headers = {"x-api-key": "right", "authorization": f"Bearer {bearer}"}
+    answer = await cluster.client.post("/v1/messages", json=body, headers=headers)
+    assert answer.status_code == status, answer.text

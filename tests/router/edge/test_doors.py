@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
-from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, make_settings
 
 if TYPE_CHECKING:
@@ -25,11 +24,6 @@ KEY = {"authorization": "Bearer k"}
 
 def code(answer: httpx.Response) -> tuple[int, str]:
     return answer.status_code, answer.json()["error"]["code"]
-
-
-async def ready(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
 
 
 def asked(cluster: Cluster) -> int:
@@ -50,7 +44,7 @@ class TestRebinding:
 
     @pytest.mark.parametrize("path", ["/admin/abort", "/admin/workers", "/admin/workers/d1/drain", ASK])
     async def test_a_page_whose_name_was_rebound_does_nothing(self, cluster: Cluster, path: str) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         added = {"url": "http://attacker.example:80", "role": "both", "all": True}
         answer = await cluster.client.post(path, json=added if "admin" in path else chat(), headers=REBOUND)
         assert code(answer) == (403, "host_not_allowed")
@@ -58,19 +52,16 @@ class TestRebinding:
 
     @pytest.mark.parametrize("host", ["localhost", "a.localhost:1", "127.0.0.1:9", "[::1]:8000"])
     async def test_names_of_this_machine_are_served(self, cluster: Cluster, host: str) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         answer = await cluster.client.post(ASK, json=chat(), headers={"host": host})
         assert answer.status_code == 200
         assert (await cluster.client.get("/admin/requests", headers={"host": host})).status_code == 200
 
 
+@pytest.mark.settings(admin_token="boss", api_keys=("k",))
 class TestTokens:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(admin_token="boss", api_keys=("k",))
-
     async def test_paths_that_a_token_guards_are_served_under_any_name(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         assert (await cluster.client.get("/admin/requests", headers=REBOUND | ADMIN)).status_code == 200
         assert (await cluster.client.post(ASK, json=chat(), headers=REBOUND | KEY)).status_code == 200
         assert (await cluster.client.get("/dashboard", headers=REBOUND)).status_code == 200
@@ -83,17 +74,13 @@ class TestTokens:
         assert code(await cluster.client.get(path, headers=REBOUND)) == (403, "host_not_allowed")
 
 
-class TestAllowedHosts:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(allowed_hosts=("LLM.example", "[fd00::5]"))
-
-    async def test_allowed_hosts_are_names_of_ours(self, cluster: Cluster) -> None:
-        await ready(cluster)
-        for host in ("llm.example", "llm.example:8443", "[fd00::5]:1"):
-            assert (await cluster.client.post(ASK, json=chat(), headers={"host": host})).status_code == 200
-            assert (await cluster.client.get("/metrics", headers={"host": host})).status_code == 200
-        assert code(await cluster.client.get("/metrics", headers=REBOUND)) == (403, "host_not_allowed")
+@pytest.mark.settings(allowed_hosts=("LLM.example", "[fd00::5]"))
+async def test_allowed_hosts_are_names_of_ours(cluster: Cluster) -> None:
+    await cluster.fleet("prefill", "decode")
+    for host in ("llm.example", "llm.example:8443", "[fd00::5]:1"):
+        assert (await cluster.client.post(ASK, json=chat(), headers={"host": host})).status_code == 200
+        assert (await cluster.client.get("/metrics", headers={"host": host})).status_code == 200
+    assert code(await cluster.client.get("/metrics", headers=REBOUND)) == (403, "host_not_allowed")
 
 
 class TestOtherSites:
@@ -104,7 +91,7 @@ class TestOtherSites:
     async def test_nothing_is_done_for_pages_of_other_sites(
         self, cluster: Cluster, path: str, headers: dict[str, str]
     ) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         body = json.dumps(chat()).encode()  # as text, which a page may send without asking first
         answer = await cluster.client.post(path, content=body, headers={"content-type": "text/plain"} | headers)
         assert code(answer) == (403, "other_site")
@@ -117,7 +104,7 @@ class TestOtherSites:
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
     async def test_our_own_pages_are_served(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         for headers in ({"origin": cluster.url}, {"origin": "http://proxy.example", "sec-fetch-site": "same-origin"}):
             assert (await cluster.client.post(ASK, json=chat(), headers=headers)).status_code == 200
             assert (await cluster.client.post("/admin/abort", json={"all": True}, headers=headers)).status_code == 200
@@ -135,13 +122,10 @@ def check_opened(answer: httpx.Response, origin: str = PAGE) -> None:
     assert ("origin" in answer.headers.get("vary", "")) is (origin != "*")
 
 
+@pytest.mark.settings(cors_origins=(PAGE, "http://localhost:3000"))
 class TestCors:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(cors_origins=(PAGE, "http://localhost:3000"))
-
     async def test_a_named_page_asks_and_reads(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         page = {"origin": PAGE, "sec-fetch-site": "cross-site"}
         answer = await cluster.client.options(ASK, headers=page | PREFLIGHT)
         assert (answer.status_code, answer.content) == (204, b"")
@@ -155,7 +139,7 @@ class TestCors:
         check_opened(await cluster.client.get("/v1/models", headers=page))
 
     async def test_a_named_page_reads_errors_too(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         for path, body, status in (
             (ASK, b"{", 400),
             (ASK, json.dumps(chat(model="none")).encode(), 404),
@@ -196,13 +180,10 @@ class TestCors:
         assert answer.headers["access-control-allow-private-network"] == "true"
 
 
+@pytest.mark.settings(cors_origins=("*",), api_keys=("k",), max_requests=1)
 class TestCorsAndKeys:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(cors_origins=("*",), api_keys=("k",), max_requests=1)
-
     async def test_the_preflight_needs_no_key_and_everything_else_does(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         answer = await cluster.client.options(ASK, headers={"origin": OTHER_PAGE} | PREFLIGHT)
         assert answer.status_code == 204
         check_opened(answer, "*")
@@ -224,17 +205,14 @@ class TestCorsAndKeys:
         writer.close()
 
 
+@pytest.mark.settings(api_keys=("k",))
 class TestKeysWithoutCors:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(api_keys=("k",))
-
     async def test_a_preflight_says_which_setting_is_missing(self, cluster: Cluster) -> None:
         answer = await cluster.client.options(ASK, headers={"origin": PAGE} | PREFLIGHT)
         assert code(answer) == (403, "other_site") and "cors_origins" in answer.text
 
     async def test_a_program_that_says_an_origin_has_its_key(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         answer = await cluster.client.post(ASK, json=chat(), headers={"origin": "app://tool"} | KEY)
         assert answer.status_code == 200 and "vary" not in answer.headers
 
@@ -273,12 +251,9 @@ class TestSettings:
             make_settings(**wrong)
 
 
+@pytest.mark.settings(admin_token="boss", api_keys=("k",), allowed_hosts=("*",))
 class TestNowhereElse:
     """``Location`` is never made of ``Host``: what a cache keeps of it would send others there."""
-
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(admin_token="boss", api_keys=("k",), allowed_hosts=("*",))
 
     @pytest.mark.parametrize("path", ["/dashboard/", "/admin/requests/", "/v1/models/", "/metrics/", "/health/"])
     @pytest.mark.parametrize("host", ["attacker.example", "attacker.example/x?", "["])

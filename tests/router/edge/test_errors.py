@@ -10,8 +10,7 @@ import pytest
 
 from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.core.protocol.openai.requests import ChatRequest, CompletionRequest, validate
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, make_settings
+from tests.kits.router.cluster import Cluster, chat
 
 TABLE: list[tuple[dict[str, Any], str | None, str]] = [
     ({"messages": []}, "messages", "empty_array"),
@@ -99,11 +98,6 @@ def test_the_prefill_leg_carries_the_whole_requests_min_tokens() -> None:
     assert validate(ChatRequest, leg).min_tokens == 9
 
 
-async def ready(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
-
-
 @pytest.mark.parametrize(
     ("raw", "status", "code"),
     [
@@ -115,7 +109,7 @@ async def ready(cluster: Cluster) -> None:
     ],
 )
 async def test_malformed_bodies_are_refused_in_our_shape(cluster: Cluster, raw: bytes, status: int, code: str) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     response = await cluster.client.post("/v1/chat/completions", content=raw)
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
@@ -153,19 +147,16 @@ async def test_an_unknown_model_is_a_404_and_a_lack_of_workers_a_503(cluster: Cl
 async def test_the_frameworks_errors_have_our_shape(
     cluster: Cluster, method: str, path: str, status: int, code: str
 ) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     response = await cluster.client.request(method, path)
     assert (response.status_code, response.json()["error"]["code"]) == (status, code)
     assert set(response.json()["error"]) == {"message", "type", "param", "code"}
 
 
+@pytest.mark.settings(max_body_bytes=1024)
 class TestSmallBodies:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_body_bytes=1024)
-
     async def test_a_body_that_is_announced_as_too_large_is_refused(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         response = await cluster.post(chat(user="x" * 1024))
         assert (response.status_code, response.json()["error"]["code"]) == (413, "request_too_large")
 
@@ -178,13 +169,10 @@ class TestSmallBodies:
         assert response.status_code == 413
 
 
+@pytest.mark.settings(api_keys=("right", "also"), admin_token="boss")
 class TestKeys:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(api_keys=("right", "also"), admin_token="boss")
-
     async def test_clients_need_one_of_the_keys(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         for key, status in [("wrong", 401), ("boss", 401), ("right", 200), ("also", 200)]:
             response = await cluster.post(chat(), headers={"authorization": f"Bearer {key}"})
             assert response.status_code == status
@@ -208,18 +196,14 @@ class TestKeys:
         assert answer.status_code == 200 and "/v1/completions" in answer.json()["paths"]
 
 
-class TestOpenToEverybody:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(host="0.0.0.0", allow_anonymous=True)
-
-    async def test_a_port_that_is_open_to_everybody_has_no_admin_api_without_a_token(self, cluster: Cluster) -> None:
-        response = await cluster.client.get("/admin/requests")
-        assert (response.status_code, response.json()["error"]["code"]) == (403, "admin_disabled")
+@pytest.mark.settings(host="0.0.0.0", allow_anonymous=True)
+async def test_a_port_that_is_open_to_everybody_has_no_admin_api_without_a_token(cluster: Cluster) -> None:
+    response = await cluster.client.get("/admin/requests")
+    assert (response.status_code, response.json()["error"]["code"]) == (403, "admin_disabled")
 
 
 async def test_the_openai_client_reads_answers_and_errors(cluster: Cluster) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     async with openai.AsyncOpenAI(base_url=f"{cluster.url}/v1", api_key="x", max_retries=0) as client:
         assert [model.id async for model in client.models.list()] == ["m"]
         whole = await client.chat.completions.create(
@@ -242,7 +226,7 @@ async def test_a_body_that_says_nothing_of_json_is_told_what_is_missing(cluster:
 
 
 async def test_the_schema_and_the_pages_tell_what_is_served(cluster: Cluster) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     schema = (await cluster.client.get("/openapi.json")).json()
     assert {"/v1/chat/completions", "/v1/completions", "/admin/requests", "/admin/abort"} <= set(schema["paths"])
     schemas = schema["components"]["schemas"]
@@ -258,7 +242,7 @@ async def test_the_schema_and_the_pages_tell_what_is_served(cluster: Cluster) ->
 
 
 async def test_metrics_count_what_happened(cluster: Cluster) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     await cluster.post(chat(stream=True))
     await cluster.post(chat(model="other"))
     text = (await cluster.client.get("/metrics")).text

@@ -20,11 +20,6 @@ OFFER = (
 COMPLETION = {"model": "m", "prompt": "hi", "max_tokens": 4}
 
 
-async def ready(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
-
-
 async def said(cluster: Cluster, sent: bytes) -> tuple[bytes, bytes]:
     """Head and body of an answer that ends with its connection."""
     reader, writer = await cluster.connect()
@@ -46,7 +41,7 @@ class TestOffers:
     async def test_a_request_that_offers_http_2_is_answered(
         self, cluster: Cluster, path: str, body: dict[str, object], known: str
     ) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         raw = json.dumps(body)
         sent = f"POST {path} HTTP/1.1\r\nhost: localhost\r\n{OFFER}content-length: {len(raw)}\r\n\r\n{raw}".encode()
         reader, writer = await cluster.connect()
@@ -63,7 +58,7 @@ class TestOffers:
 
 class TestOldClients:
     async def test_a_stream_is_events_alone(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         raw = json.dumps(chat(stream=True)).encode()
         head, body = await said(
             cluster, b"POST /v1/chat/completions HTTP/1.0\r\ncontent-length: %d\r\n\r\n%b" % (len(raw), raw)
@@ -86,7 +81,7 @@ class TestOldClients:
 class TestHead:
     async def test_probes_may_ask_for_the_status_alone(self, cluster: Cluster) -> None:
         assert [await self.status(cluster, path) for path in ("/health", "/ready")] == [200, 503]
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         assert [await self.status(cluster, path) for path in ("/health", "/ready", "/ping", "/version")] == [200] * 4
 
     @pytest.mark.parametrize(
@@ -117,7 +112,7 @@ class TestCompressedBodies:
         assert told(answer) == (415, "content-encoding", "unsupported_content_encoding")
 
     async def test_identity_is_no_compression(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         answer = await cluster.client.post(
             "/v1/chat/completions", json=chat(stream=False), headers={"content-encoding": "identity"}
         )

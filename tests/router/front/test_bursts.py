@@ -12,7 +12,7 @@ import pytest
 
 from baton_serve.router.front.worker_calls import MOST_IN_A_TURN, WorkerCalls
 from tests.kits.port import Caller
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
 NUM = 3 * MOST_IN_A_TURN + 5
@@ -83,7 +83,7 @@ async def test_a_client_that_leaves_before_its_request_is_started_costs_nothing(
     assert [one.ended_in for one in cluster.ended() if one.outcome == "aborted"] == ["queued"]
 
 
-@pytest.mark.parametrize("settings", [make_settings(max_queue_length=10)])
+@pytest.mark.settings(max_queue_length=10)
 async def test_a_burst_does_not_overfill_the_queue(cluster: Cluster, clients: list[Caller]) -> None:
     """Its requests, in one turn more than may wait, are admitted before any of them waits for a worker."""
     prefill, _ = cluster.workers
@@ -100,7 +100,7 @@ async def test_a_burst_does_not_overfill_the_queue(cluster: Cluster, clients: li
     cluster.check_idle()
 
 
-@pytest.mark.parametrize("settings", [make_settings(max_queue_length=10)])
+@pytest.mark.settings(max_queue_length=10)
 @pytest.mark.parametrize(
     ("roles", "more"),
     [

@@ -8,8 +8,7 @@ import pytest
 
 from baton_serve.core.protocol.client_key import HEADER, client_in, client_key, network_of
 from baton_serve.core.protocol.token_keys import announcement_key, clients_key
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, make_settings
+from tests.kits.router.cluster import Cluster, chat
 
 FORM = {"response_format": {"type": "json_object"}}
 FORCED = {
@@ -31,29 +30,23 @@ async def told_of(cluster: Cluster, path: str, body: dict[str, Any], headers: di
 
 
 async def test_without_keys_a_client_is_an_address(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
+    await cluster.fleet("prefill", "decode")
     (key,) = first = await told(cluster, **FORM)
     assert key not in {None, "f" * 16, "127.0.0.1"}
     assert await told(cluster, **FORCED) == await told(cluster, "Bearer any", **FORM) == first
     assert await told(cluster) == {None}, "nothing is compiled for it"
 
 
+@pytest.mark.settings(api_keys=("one", "two"))
 class TestKeys:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(api_keys=("one", "two"))
-
     async def test_a_client_is_a_key(self, cluster: Cluster) -> None:
-        await cluster.add("prefill")
-        await cluster.add("decode")
+        await cluster.fleet("prefill", "decode")
         first, second = await told(cluster, "Bearer one", **FORM), await told(cluster, "Bearer two", **FORM)
         assert len(first | second) == 2
         assert await told(cluster, "bearer   one", n=2, **FORM) == first
 
     async def test_anthropics_clients_send_theirs_elsewhere(self, cluster: Cluster) -> None:
-        await cluster.add("prefill")
-        await cluster.add("decode")
+        await cluster.fleet("prefill", "decode")
         tool = {"name": "f", "input_schema": {"type": "object"}}
         body = {
             "model": "m",

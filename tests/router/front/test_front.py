@@ -19,8 +19,7 @@ from baton_serve.core.protocol.errors import (
     UnavailableError,
 )
 from baton_serve.router.peers.listener import PeerFront
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
 BODY = json.dumps(chat()).encode()
@@ -66,16 +65,8 @@ def finish(caller: Caller) -> None:
     caller.writer.write(BODY[len(BODY) // 2 :])
 
 
-async def ready(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
-
-
+@pytest.mark.settings(admin_token="boss", max_body_bytes=LIMIT, body_timeout_s=30)
 class TestAdmin:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(admin_token="boss", max_body_bytes=LIMIT, body_timeout_s=30)
-
     async def test_nothing_is_read_from_strangers(self, cluster: Cluster) -> None:
         caller = await call(cluster, "/admin/abort", LIMIT)
         assert await caller.code() == (401, "invalid_api_key")
@@ -101,12 +92,9 @@ class TestAdmin:
         caller.writer.close()
 
 
+@pytest.mark.settings(api_keys=("sesame",), admin_token="boss")
 class TestKeysThenTheRouteThenTheBody:
     """None of these bodies ever comes, and all answers do."""
-
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(api_keys=("sesame",), admin_token="boss")
 
     @pytest.mark.parametrize(
         ("path", "token", "status"),
@@ -143,13 +131,10 @@ class TestKeysThenTheRouteThenTheBody:
         caller.writer.close()
 
 
+@pytest.mark.settings(max_body_bytes=1024, max_bodies_bytes=1024)
 class TestFewBytes:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_body_bytes=1024, max_bodies_bytes=1024)
-
     async def test_bytes_that_have_arrived_count_until_their_request_ends(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         budget = cluster.body_budget
         large = json.dumps({**chat(), "messages": [{"role": "user", "content": "u" * 600}]}).encode()
         slow = await call(cluster, "/v1/chat/completions", 1024, sent=large[:500])
@@ -184,19 +169,15 @@ class TestFewBytes:
         assert cluster.metrics.refused[429] == 1
 
 
-class TestSlowBodies:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(body_timeout_s=0.05)
-
-    @pytest.mark.parametrize("path", ["/v1/chat/completions", "/admin/abort"])
-    async def test_the_client_of_a_slow_body_is_told_and_disconnected(self, cluster: Cluster, path: str) -> None:
-        caller = await call(cluster, path, 100, sent=b"{")
-        assert await caller.code() == (408, "request_body_timeout")
-        assert await caller.reader.read() == b""
-        caller.writer.close()
-        cluster.check_idle()
-        assert cluster.metrics.refused[408] == 1
+@pytest.mark.settings(body_timeout_s=0.05)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/admin/abort"])
+async def test_the_client_of_a_slow_body_is_told_and_disconnected(cluster: Cluster, path: str) -> None:
+    caller = await call(cluster, path, 100, sent=b"{")
+    assert await caller.code() == (408, "request_body_timeout")
+    assert await caller.reader.read() == b""
+    caller.writer.close()
+    cluster.check_idle()
+    assert cluster.metrics.refused[408] == 1
 
 
 async def test_the_requests_own_deadline_counts_from_its_first_byte(cluster: Cluster) -> None:
@@ -205,13 +186,10 @@ async def test_the_requests_own_deadline_counts_from_its_first_byte(cluster: Clu
     caller.writer.close()
 
 
+@pytest.mark.settings(max_requests=2)
 class TestFewRequests:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_requests=2)
-
     async def test_requests_that_are_still_coming_count(self, cluster: Cluster) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         callers = [await half(cluster) for _ in range(2)]
         await eventually(lambda: cluster.front.calls.num_arriving == 2)
         assert (await cluster.post(chat())).status_code == 429
@@ -225,7 +203,7 @@ class TestFewRequests:
     async def test_requests_that_were_refused_for_their_chunks_do_not_count(
         self, cluster: Cluster, name: str, status: int
     ) -> None:
-        await ready(cluster)
+        await cluster.fleet("prefill", "decode")
         for _ in range(4):
             reader, writer = await cluster.connect()
             head = f"POST /v1/completions HTTP/1.1\r\nhost: {name}\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -239,7 +217,7 @@ class TestFewRequests:
 
 
 async def test_a_request_still_coming_at_sigterm_does_not_begin(cluster: Cluster) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     caller = await half(cluster)
     await eventually(lambda: cluster.front.calls.num_arriving == 1)
     cluster.server.stop()
@@ -344,11 +322,8 @@ CROWDS = {
 }
 
 
+@pytest.mark.settings(max_messages=10, max_stop_strings=12)
 class TestCrowdedBodies:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_messages=10, max_stop_strings=12)
-
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/admin/abort"])
     @pytest.mark.parametrize("crowd", CROWDS)
     async def test_nothing_of_a_crowded_body_is_built(self, cluster: Cluster, path: str, crowd: str) -> None:

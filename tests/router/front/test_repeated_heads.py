@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from baton_serve.router.settings import RouterSettings
 from tests.kits.port import Answer, Caller
-from tests.kits.router.cluster import Cluster, chat, make_settings
+from tests.kits.router.cluster import Cluster, chat
 from tests.kits.router.stub_workers import Hang, StubWorker
 
 #: Requests on one connection: heads are known from the third on.
@@ -18,18 +17,14 @@ NUM = 6
 BODY = json.dumps(chat()).encode()
 PAGE = "http://page.example"
 KEY = "authorization: Bearer key"
-
-
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(
-        api_keys=["key"],
-        cors_origins=[PAGE],
-        priority_classes=["urgent=-5", "usual=0"],
-        client_priority="trusted",
-        max_body_bytes=4096,
-        max_requests=1,
-    )
+pytestmark = pytest.mark.settings(
+    api_keys=["key"],
+    cors_origins=[PAGE],
+    priority_classes=["urgent=-5", "usual=0"],
+    client_priority="trusted",
+    max_body_bytes=4096,
+    max_requests=1,
+)
 
 
 def asking(*lines: str, body: bytes = b"", announced: int | None = None) -> bytes:

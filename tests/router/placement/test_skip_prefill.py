@@ -10,7 +10,7 @@ import pytest
 from baton_serve.router.placement import Prefilled, SkipPrefill, SkipPrefillRule
 from baton_serve.router.placement.policies.affinity import Affinity
 from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, events, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, events, spoken
 from tests.kits.router.placement import prompt, with_blocks, worker
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Refuse, StreamThen, StubWorker, word
 
@@ -59,8 +59,8 @@ def test_skipping_p_for_cached_prompts_needs_the_affinity_policy() -> None:
         RouterSettings.model_validate({"min_uncached_tokens": 5, "pick_decode": "least_loaded"})
 
 
-async def three(cluster: Cluster) -> tuple[StubWorker, StubWorker, StubWorker]:
-    made = await cluster.add("prefill"), await cluster.add("decode"), await cluster.add("decode")
+async def three(cluster: Cluster) -> list[StubWorker]:
+    made = await cluster.fleet("prefill", "decode", "decode")
     for one in cluster.pool:
         one.usage.num_blocks = 1000
     return made
@@ -76,11 +76,8 @@ PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completion
 STREAMS = pytest.mark.parametrize("stream", [False, True])
 
 
+@pytest.mark.settings(min_prefill_tokens=10)
 class TestShort:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(min_prefill_tokens=10)
-
     @PATHS
     @STREAMS
     async def test_a_short_prompt_goes_to_a_d_that_answers_all_of_it(
@@ -143,7 +140,7 @@ class TestShort:
         cluster.check_idle()
 
     async def test_a_stream_that_breaks_off_goes_on_through_p(self, cluster: Cluster) -> None:
-        p, d = await cluster.add("prefill"), await cluster.add("decode")
+        p, d = await cluster.fleet("prefill", "decode")
         then = StreamThen(2, "die")
         then.go.set()
         d.script.append(then)
@@ -156,7 +153,7 @@ class TestShort:
         cluster.check_idle()
 
     async def test_a_client_that_leaves_gives_the_place_back(self, cluster: Cluster) -> None:
-        _, d = await cluster.add("prefill"), await cluster.add("decode")
+        _, d = await cluster.fleet("prefill", "decode")
         d.script.append(Hang())
         writer = await cluster.open(chat())
         await cluster.until_state("decoding")
@@ -165,11 +162,8 @@ class TestShort:
         cluster.check_idle()
 
 
+@pytest.mark.settings(min_uncached_tokens=200, pick_decode="affinity", default_max_in_flight=64)
 class TestCached:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(min_uncached_tokens=200, pick_decode="affinity", default_max_in_flight=64)
-
     @PATHS
     @STREAMS
     async def test_the_next_turn_goes_to_the_d_that_has_the_earlier_ones(

@@ -183,7 +183,7 @@ class TestCluster:
         assert set(states(cluster).values()) == {CLOSED}
 
     async def test_the_last_worker_is_tried_and_closes_with_a_success(self, cluster: Cluster) -> None:
-        p, _ = [await cluster.add(role) for role in ("prefill", "decode")]
+        p, _ = await cluster.fleet("prefill", "decode")
         p.script.extend([BROKEN] * 3)
         assert (await cluster.post(chat())).status_code == 500
         assert states(cluster)["p0"] is OPEN
@@ -206,7 +206,7 @@ async def test_a_probe_and_one_request_bring_a_worker_back(cluster: Cluster) -> 
 
 async def failing_d(cluster: Cluster, failure: Any) -> list[Any]:
     """A P, a D that fails whatever it is asked, and a D that does not. Returns the two D."""
-    _, bad, good = [await cluster.add(role) for role in ("prefill", "decode", "decode")]
+    _, bad, good = await cluster.fleet("prefill", "decode", "decode")
     if isinstance(failure, StreamThen):
         failure.go.set()
     bad.script.extend([failure] * 50)

@@ -9,8 +9,7 @@ import pytest
 from openai import AsyncOpenAI
 
 from baton_serve.router.pool.model_card import ModelFacts, merged
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, eventually, make_settings
+from tests.kits.router.cluster import Cluster, eventually
 
 LOADED = 1_700_000_000
 
@@ -70,28 +69,24 @@ def test_merged_facts_hold_wherever_a_request_goes() -> None:
     assert merged([]) == ModelFacts()
 
 
-class TestByUrl:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(redis_url="", prefill=["http://127.0.0.1:1"], decode=["http://127.0.0.1:1"])
-
-    @pytest.mark.parametrize(
-        ("said", "shown"),
-        [
-            ({"root": "org/m", "created": 5, "max_model_len": 8192, "parent": None}, ("org/m", 5, 8192)),
-            ({"root": None, "created": None, "max_model_len": None}, ("m", None, None)),
-            ({"root": ["x"], "created": -1, "max_model_len": 2**70}, ("m", None, None)),
-            ({"created": 1.5, "max_model_len": True}, ("m", None, None)),
-        ],
-    )
-    async def test_facts_that_another_engine_says_are_understood_or_left_out(
-        self, cluster: Cluster, said: dict[str, Any], shown: tuple[Any, ...]
-    ) -> None:
-        other = await cluster.add("both", ours=False)
-        other.card = said
-        cluster.pool.apply([])
-        cluster.pool.add_static([other.url], [other.url])
-        await eventually(lambda: cluster.pool.models() == ["m"])
-        card = (await cluster.client.get("/v1/models/m")).json()
-        assert (card["root"], card["max_model_len"]) == (shown[0], shown[2])
-        assert card["created"] == shown[1] or (shown[1] is None and card["created"] > LOADED)
+@pytest.mark.settings(redis_url="", prefill=["http://127.0.0.1:1"], decode=["http://127.0.0.1:1"])
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ({"root": "org/m", "created": 5, "max_model_len": 8192, "parent": None}, ("org/m", 5, 8192)),
+        ({"root": None, "created": None, "max_model_len": None}, ("m", None, None)),
+        ({"root": ["x"], "created": -1, "max_model_len": 2**70}, ("m", None, None)),
+        ({"created": 1.5, "max_model_len": True}, ("m", None, None)),
+    ],
+)
+async def test_facts_that_another_engine_says_are_understood_or_left_out(
+    cluster: Cluster, said: dict[str, Any], shown: tuple[Any, ...]
+) -> None:
+    other = await cluster.add("both", ours=False)
+    other.card = said
+    cluster.pool.apply([])
+    cluster.pool.add_static([other.url], [other.url])
+    await eventually(lambda: cluster.pool.models() == ["m"])
+    card = (await cluster.client.get("/v1/models/m")).json()
+    assert (card["root"], card["max_model_len"]) == (shown[0], shown[2])
+    assert card["created"] == shown[1] or (shown[1] is None and card["created"] > LOADED)

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, eventually, spoken
 from tests.kits.router.stub_workers import Hang, StubWorker, word
 
 WHOLE = "".join(map(word, range(4)))
@@ -126,14 +125,10 @@ async def test_a_busy_model_does_not_hold_up_another(cluster: Cluster) -> None:
     cluster.check_idle()
 
 
-class TestDirect:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(min_prefill_tokens=100)
-
-    async def test_a_request_that_skips_p_goes_to_a_d_of_its_model(self, cluster: Cluster) -> None:
-        a, b = await pair(cluster, "a", "x"), await pair(cluster, "b", "x")
-        for _ in range(3):
-            assert (await cluster.post(chat(model="b"))).status_code == 200
-        assert num_asked(*a, *b) == [0, 0, 0, 3]
-        cluster.check_idle()
+@pytest.mark.settings(min_prefill_tokens=100)
+async def test_a_request_that_skips_p_goes_to_a_d_of_its_model(cluster: Cluster) -> None:
+    a, b = await pair(cluster, "a", "x"), await pair(cluster, "b", "x")
+    for _ in range(3):
+        assert (await cluster.post(chat(model="b"))).status_code == 200
+    assert num_asked(*a, *b) == [0, 0, 0, 3]
+    cluster.check_idle()

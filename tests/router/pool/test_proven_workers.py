@@ -17,9 +17,8 @@ from baton_serve.core.protocol.worker import WorkerStatus
 from baton_serve.router.pool import proven_workers
 from baton_serve.router.pool.health import HealthProbes
 from baton_serve.router.pool.proven_workers import ProvenWorkers
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.upstream.internal_calls import WorkerHello
-from tests.kits.router.cluster import Cluster, eventually, make_settings
+from tests.kits.router.cluster import Cluster, eventually
 from tests.kits.router.stub_workers import StubWorker
 
 TOKEN = "s3cret-internal"
@@ -63,9 +62,7 @@ class Desk:
         self.workers.apply([self.status(worker) for worker in workers])
 
 
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(internal_token=TOKEN)
+pytestmark = pytest.mark.settings(internal_token=TOKEN)
 
 
 @pytest.fixture

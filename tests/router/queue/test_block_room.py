@@ -227,8 +227,7 @@ async def _places(steps: list[tuple[int, int, str, bool]], free: tuple[int, int]
 
 
 async def test_a_prompt_waits_for_a_d_with_blocks(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     cluster.announce(d1=WorkerLoad(running=1, pinned_blocks=10))
     asked = asyncio.create_task(cluster.post(chat()))
     await cluster.until_state("held")
@@ -240,8 +239,7 @@ async def test_a_prompt_waits_for_a_d_with_blocks(cluster: Cluster) -> None:
 
 
 async def test_a_d_whose_blocks_are_stuck_is_not_idle(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    stuck, busy = await cluster.add("decode"), await cluster.add("decode")
+    _, stuck, busy = await cluster.fleet("prefill", "decode", "decode")
     cluster.announce(d1=WorkerLoad(pinned_blocks=10), d2=WorkerLoad(running=7, free_blocks=3, pinned_blocks=7))
     for one in cluster.pool:
         if one.worker_id == "d1":
@@ -251,8 +249,7 @@ async def test_a_d_whose_blocks_are_stuck_is_not_idle(cluster: Cluster) -> None:
 
 
 async def test_a_prompt_waits_for_a_p_with_blocks(cluster: Cluster) -> None:
-    p = await cluster.add("prefill")
-    await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     cluster.announce(p0=WorkerLoad(running=1, pinned_blocks=10))
     asked = asyncio.create_task(cluster.post(chat()))
     await cluster.until_state("queued")
@@ -265,8 +262,7 @@ async def test_a_prompt_waits_for_a_p_with_blocks(cluster: Cluster) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_prompt_that_fits_no_d_is_refused_at_once(cluster: Cluster, stream: bool) -> None:
     """P knows how many tokens the prompt has."""
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     for one in cluster.pool:
         one.usage.num_blocks, one.usage.block_size = (10, 16) if one.worker_id == "p0" else (1, 3)
     response = await cluster.post(chat(stream=stream))
@@ -279,8 +275,7 @@ async def test_a_prompt_that_fits_no_d_is_refused_at_once(cluster: Cluster, stre
 
 async def test_too_many_token_ids_are_told_the_tighter_of_the_two_bounds(cluster: Cluster) -> None:
     """Each worker has room for 2048 tokens, and reports a context of 1000."""
-    p = await cluster.add("prefill")
-    await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     for one in cluster.pool:
         one.usage.num_blocks = 128
     body = {"model": "m", "prompt": [1] * 3000, "max_tokens": 4}
@@ -293,7 +288,7 @@ async def test_too_many_token_ids_are_told_the_tighter_of_the_two_bounds(cluster
 
 
 async def test_token_ids_that_fit_nowhere_are_not_even_prefilled(cluster: Cluster) -> None:
-    p, _ = await cluster.add("prefill"), await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     response = await cluster.post({"model": "m", "prompt": [1] * 160, "max_tokens": 4}, "/v1/completions")
     assert (response.status_code, response.json()["error"]["param"], p.bodies) == (400, "prompt", [])
     response = await cluster.post({"model": "m", "prompt": [1] * 159, "max_tokens": 4}, "/v1/completions")

@@ -9,9 +9,8 @@ import pytest
 from baton_serve.core.protocol.worker import WorkerLoad, WorkerStatus
 from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.queue.lease_limit import LeaseLimit
-from baton_serve.router.settings import RouterSettings
 from tests.kits.registry import worker as registered
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
 BLOCK = 16
@@ -104,12 +103,9 @@ async def until_leased(cluster: Cluster, num: int) -> None:
     await eventually(lambda: len(cluster.leases.tracked) == num)
 
 
+@pytest.mark.settings(max_leased_fraction=0.2)
 class TestPrompts:
     """Prompts of one block; a prefill worker of ten, of which two may be leased."""
-
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_leased_fraction=0.2)
 
     async def test_prompts_wait_until_a_decode_worker_has_read(self, cluster: Cluster) -> None:
         p, d = await cluster.add("prefill"), await cluster.add("decode", limit=1)
@@ -130,8 +126,7 @@ class TestPrompts:
         cluster.check_idle()
 
     async def test_prompts_wait_until_a_report_says_there_is_room(self, cluster: Cluster) -> None:
-        p = await cluster.add("prefill")
-        await cluster.add("decode")
+        p, _ = await cluster.fleet("prefill", "decode")
         cluster.announce(p0=WorkerLoad(leased_blocks=3))
         asked = asyncio.create_task(cluster.post(chat()))
         await cluster.until_state("queued")
@@ -148,8 +143,7 @@ class TestPrompts:
         cluster.check_idle()
 
     async def test_prompts_go_to_a_worker_that_has_room(self, cluster: Cluster) -> None:
-        full, free = await cluster.add("prefill"), await cluster.add("prefill")
-        await cluster.add("decode")
+        full, free, _ = await cluster.fleet("prefill", "prefill", "decode")
         cluster.announce(p0=WorkerLoad(leased_blocks=3))
         for _ in range(3):
             assert (await cluster.post(chat())).status_code == 200

@@ -12,9 +12,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from baton_serve.core.process.log import FACTS
 from baton_serve.router.request.reply import client_id
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.telemetry.tracing.provider import Tracing
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
 
@@ -37,11 +36,8 @@ def test_a_clients_id_is_taken_only_if_it_is_short_and_printable(headers: Mappin
     assert client_id(headers) == found
 
 
+@pytest.mark.settings(log_requests=True, api_keys=["k"])
 class TestLogged:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(log_requests=True, api_keys=["k"])
-
     @pytest.mark.parametrize("stream", [True, False])
     @pytest.mark.parametrize("header", ["x-client-request-id", "x-request-id"])
     async def test_a_clients_id_is_in_the_answer_the_listing_the_log_and_the_trace(
@@ -50,7 +46,7 @@ class TestLogged:
         spans = InMemorySpanExporter()
         tracing = Tracing([SimpleSpanProcessor(spans)], {})
         cluster.front.trace_with(tracing)
-        p, d = await cluster.add("prefill"), await cluster.add("decode")
+        p, d = await cluster.fleet("prefill", "decode")
         hang = Hang()
         d.script.append(hang)
         mine = {header: "order-17", "authorization": "Bearer k"}

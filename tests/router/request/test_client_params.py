@@ -31,7 +31,7 @@ async def test_kv_transfer_params_of_a_client_reach_no_worker_that_does_both(
 
 @PATHS
 async def test_kv_transfer_params_of_a_client_reach_neither_p_nor_d(cluster: Cluster, path: str) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     for max_tokens in (4, 1):  # one token needs no hand-off
         asked = body_for(path, max_tokens=max_tokens, kv_transfer_params=EVIL)
         assert (await cluster.post(asked, path)).status_code == 200

@@ -119,7 +119,7 @@ async def listed(cluster: Cluster, query: str = "") -> list[dict[str, Any]]:
 
 
 async def test_a_request_that_failed_says_why(cluster: Cluster) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     told = "The read of P's blocks failed. " * 20
     d.script.append(Refuse(400, {"error": {"message": told, "code": "too_long"}}))
     refused = await cluster.post(chat(user="u" * 300, messages=[{"role": "user", "content": "a secret prompt"}]))
@@ -135,7 +135,7 @@ async def test_a_request_that_failed_says_why(cluster: Cluster) -> None:
 
 
 async def test_requests_that_were_aborted_and_that_are_done_are_told_apart(cluster: Cluster) -> None:
-    p, _ = await cluster.add("prefill"), await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     await cluster.post(chat(stream=True))
     p.script.append(Hang())
     writer = await cluster.open(chat())

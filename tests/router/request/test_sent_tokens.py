@@ -93,7 +93,7 @@ def test_events_are_counted_quickly_as_they_are_counted_one_by_one(parts: list[b
 
 async def test_a_client_sees_nothing_of_tokens_without_text_and_who_goes_on_is_told(cluster: Cluster) -> None:
     """They come first, last, alone and with others; what counts is what is shown."""
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     token = b'data: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'
     raw = Raw([silent(8), silent(9) + b":10\n" + token, silent(11), silent(12) + silent(13), None], then="die")
     d.script.append(raw)
@@ -147,7 +147,7 @@ def test_a_time_beyond_every_bound_ends_in_no_bug() -> None:
 
 @pytest.mark.parametrize("line", [b":-5", b":9,-1", b":2147483648", b":" + b"9" * 22, b":" + b"9" * 5000, b":8,x"])
 async def test_a_number_that_no_token_has_is_told_to_nobody(cluster: Cluster, line: bytes) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     d.script.append(Raw([line + b'\ndata: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'], then="die"))
     text = (await cluster.post(chat(max_tokens=20, stream=True))).text
     assert spoken(text) == word(0) + word(1)
@@ -162,7 +162,7 @@ async def test_a_stream_does_not_go_on_after_a_first_token_that_cannot_be(
     cluster: Cluster, first_token: int, act: str
 ) -> None:
     """The client has it already, so nobody may begin anew either."""
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     p.first_token = first_token
     if act == "breaks off":
         d.script.append(Raw([b":8\ndata: {}\n\n"], then="die"))

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, events, eventually, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Raw, Refuse, Reset, StreamThen, StubWorker, word
 
 TEXT = "/v1/completions"
@@ -18,11 +17,7 @@ CHAT = "/v1/chat/completions"
 NUM_TOKENS = 6
 PROMPT = "the prompt and more"
 WORDS = "".join(map(word, range(NUM_TOKENS)))
-
-
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(first_byte_timeout_s=0.2, max_answer_bytes=3000)
+pytestmark = pytest.mark.settings(first_byte_timeout_s=0.2, max_answer_bytes=3000)
 
 
 def echo(**more: Any) -> dict[str, Any]:

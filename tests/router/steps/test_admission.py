@@ -14,7 +14,7 @@ from baton_serve.core.protocol.errors import BadRequestError
 from baton_serve.router.queue.drain_rate import MAX_WAIT_S, MEMORY_S, MIN_WAIT_S, DrainRate
 from baton_serve.router.queue.priorities import PriorityClasses, granted
 from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang
 
 if TYPE_CHECKING:
@@ -74,10 +74,8 @@ def test_a_client_makes_itself_less_urgent_or_is_trusted(asked: int) -> None:
 # --- through the router
 
 
-@pytest.fixture
-def settings() -> RouterSettings:
-    """Priorities as a gateway sets them."""
-    return make_settings(client_priority="trusted")
+# Priorities as a gateway sets them.
+pytestmark = pytest.mark.settings(client_priority="trusted")
 
 
 async def busy(cluster: Cluster) -> tuple[Hang, asyncio.Task[httpx.Response]]:
@@ -139,11 +137,8 @@ async def test_a_malformed_priority_is_refused(
     assert (response.status_code, response.json()["error"]["param"]) == (400, param)
 
 
+@pytest.mark.settings(max_queue_length=2, client_priority="trusted")
 class TestFullQueue:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_queue_length=2, client_priority="trusted")
-
     async def test_the_least_urgent_and_youngest_makes_room(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
         old, young = await wait(cluster, 1, user="old"), await wait(cluster, 2, user="young")
@@ -194,11 +189,8 @@ def of_size(num_bytes: int, **kwargs: Any) -> dict[str, Any]:
     return body
 
 
+@pytest.mark.settings(max_queued_bytes=500, client_priority="trusted")
 class TestBytes:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_queued_bytes=500, client_priority="trusted")
-
     async def test_bodies_that_wait_are_bounded(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
         first = asyncio.create_task(cluster.post(of_size(300)))
@@ -227,12 +219,9 @@ class TestBytes:
         cluster.check_idle()
 
 
+@pytest.mark.settings(max_queue_length=2)
 class TestUrgentClients:
     """Clients that say that they are urgent, by default."""
-
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_queue_length=2)
 
     async def test_urgent_clients_displace_nobody_and_come_in_their_turn(self, cluster: Cluster) -> None:
         hang, running = await busy(cluster)
@@ -245,7 +234,7 @@ class TestUrgentClients:
         cluster.check_idle()
 
     async def test_workers_are_told_what_was_granted(self, cluster: Cluster) -> None:
-        p, d = await cluster.add("prefill"), await cluster.add("decode")
+        p, d = await cluster.fleet("prefill", "decode")
         for body, header in [(-7, ""), (7, ""), (-7, "low"), (7, "high")]:
             headers = {"x-baton-priority": header} if header else {}
             assert (await cluster.post(chat(priority=body), headers=headers)).status_code == 200
@@ -253,14 +242,10 @@ class TestUrgentClients:
             assert [body["priority"] for body in worker.bodies] == [0, 7, 10, 0]
 
 
-class TestIgnoredPriorities:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(client_priority="ignore")
-
-    async def test_priorities_that_are_ignored_do_not_count(self, cluster: Cluster) -> None:
-        hang, running = await busy(cluster)
-        asked = [await wait(cluster, 1, user="1", priority=9), await wait(cluster, 2, "high", user="2")]
-        hang.release.set()
-        assert [(await one).status_code for one in (running, *asked)] == [200] * 3
-        assert [body["user"] for body in cluster.workers[1].bodies] == ["running", "1", "2"]
+@pytest.mark.settings(client_priority="ignore")
+async def test_priorities_that_are_ignored_do_not_count(cluster: Cluster) -> None:
+    hang, running = await busy(cluster)
+    asked = [await wait(cluster, 1, user="1", priority=9), await wait(cluster, 2, "high", user="2")]
+    hang.release.set()
+    assert [(await one).status_code for one in (running, *asked)] == [200] * 3
+    assert [body["user"] for body in cluster.workers[1].bodies] == ["running", "1", "2"]

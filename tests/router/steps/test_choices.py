@@ -13,9 +13,8 @@ from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.router.request.choices.shared_prefill import SharedPrefill
 from baton_serve.router.request.exchange import Exchange
 from baton_serve.router.request.states import State
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps.run import Runner
-from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, events, eventually
 from tests.kits.router.stub_workers import Hang, Refuse, Reset, StreamThen, StubWorker, word
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
@@ -248,25 +247,21 @@ async def test_nothing_is_kept_for_choices_that_end_before_they_read(cluster: Cl
     assert cluster.leases.released == ["leasep01"]
 
 
-class TestSkippingP:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(min_prefill_tokens=100)
-
-    @pytest.mark.parametrize("reason", ["stop", "length"])
-    async def test_a_choice_that_skips_p_reads_nothing(self, cluster: Cluster, reason: str) -> None:
-        p, d = await trio(cluster, "prefill", "decode", seats=1)
-        p.finish_reason = reason
-        hang = Hang()
-        d.script.append(hang)
-        task = asyncio.create_task(cluster.post(body_of(TEXT, n=3), TEXT))
-        await eventually(lambda: len(p.bodies) == 1)
-        hang.release.set()
-        assert len(texts((await task).json()["choices"])) == 3
-        assert [body["kv_transfer_params"].get("num_readers") for body in p.bodies] == [2]
-        assert "kv_transfer_params" not in d.bodies[0] and len(d.bodies) == (2 if reason == "stop" else 3)
-        await eventually(cluster.is_idle)
-        assert cluster.leases.released == ["leasep01"] and not cluster.leases.tracked
+@pytest.mark.settings(min_prefill_tokens=100)
+@pytest.mark.parametrize("reason", ["stop", "length"])
+async def test_a_choice_that_skips_p_reads_nothing(cluster: Cluster, reason: str) -> None:
+    p, d = await trio(cluster, "prefill", "decode", seats=1)
+    p.finish_reason = reason
+    hang = Hang()
+    d.script.append(hang)
+    task = asyncio.create_task(cluster.post(body_of(TEXT, n=3), TEXT))
+    await eventually(lambda: len(p.bodies) == 1)
+    hang.release.set()
+    assert len(texts((await task).json()["choices"])) == 3
+    assert [body["kv_transfer_params"].get("num_readers") for body in p.bodies] == [2]
+    assert "kv_transfer_params" not in d.bodies[0] and len(d.bodies) == (2 if reason == "stop" else 3)
+    await eventually(cluster.is_idle)
+    assert cluster.leases.released == ["leasep01"] and not cluster.leases.tracked
 
 
 @pytest.mark.parametrize("when", ["prefilling", "held", "decoding"])
@@ -359,26 +354,22 @@ async def test_a_request_for_several_answers_is_one_request_to_people(cluster: C
     assert cluster.active.count() == dict.fromkeys(cluster.active.count(), 0)
 
 
-class TestWaiting:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_queue_length=2, max_choices=5, client_priority="trusted")
-
-    async def test_each_answer_waits_for_itself(self, cluster: Cluster) -> None:
-        """A request may wait alone, however many answers it asks for; one that is refused displaces nobody."""
-        p, _ = await trio(cluster, "prefill", "decode", limit=10)
-        for worker in cluster.pool:
-            worker.usage.full_at = 2
-        hang = Hang()
-        p.script += [hang, hang]
-        first = asyncio.create_task(cluster.post(body_of(TEXT, prompt=["a", "b", "c", "d", "e"]), TEXT))
-        await eventually(lambda: len(cluster.queues.prefill) == 3)
-        assert (await cluster.post(body_of(TEXT, n=2), TEXT)).status_code == 429
-        assert (await cluster.post(body_of(TEXT, n=9, priority=-5), TEXT)).status_code == 400
-        assert not cluster.metrics.num_displaced
-        hang.release.set()
-        assert len((await first).json()["choices"]) == 5
-        await eventually(cluster.is_idle)
+@pytest.mark.settings(max_queue_length=2, max_choices=5, client_priority="trusted")
+async def test_each_answer_waits_for_itself(cluster: Cluster) -> None:
+    """A request may wait alone, however many answers it asks for; one that is refused displaces nobody."""
+    p, _ = await trio(cluster, "prefill", "decode", limit=10)
+    for worker in cluster.pool:
+        worker.usage.full_at = 2
+    hang = Hang()
+    p.script += [hang, hang]
+    first = asyncio.create_task(cluster.post(body_of(TEXT, prompt=["a", "b", "c", "d", "e"]), TEXT))
+    await eventually(lambda: len(cluster.queues.prefill) == 3)
+    assert (await cluster.post(body_of(TEXT, n=2), TEXT)).status_code == 429
+    assert (await cluster.post(body_of(TEXT, n=9, priority=-5), TEXT)).status_code == 400
+    assert not cluster.metrics.num_displaced
+    hang.release.set()
+    assert len((await first).json()["choices"]) == 5
+    await eventually(cluster.is_idle)
 
 
 async def test_answers_of_one_request_take_half_of_the_places_and_queue_for_each(cluster: Cluster) -> None:
@@ -429,11 +420,8 @@ async def test_answers_that_p_is_asked_for_one_by_one_take_half_of_its_places(
     await eventually(cluster.is_idle)
 
 
+@pytest.mark.settings(max_choices=4, max_requests=5)
 class TestBounds:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_choices=4, max_requests=5)
-
     @pytest.mark.parametrize(
         ("asked", "param"), [({"n": 5}, "n"), ({"prompt": ["a"] * 5}, "prompt"), ({"best_of": 5}, "best_of")]
     )
@@ -456,17 +444,13 @@ class TestBounds:
         await eventually(cluster.is_idle)
 
 
-class TestFewerRequestsThanChoices:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_choices=4, max_requests=3)
-
-    async def test_a_request_that_can_never_run_is_not_asked_to_come_again(self, cluster: Cluster) -> None:
-        await trio(cluster)
-        response = await cluster.post(body_of(TEXT, n=4), TEXT)
-        assert (response.status_code, response.json()["error"]["code"]) == (400, "too_many_choices")
-        assert "max_requests" in response.json()["error"]["message"]
-        assert (await cluster.post(body_of(TEXT, n=3), TEXT)).status_code == 200
+@pytest.mark.settings(max_choices=4, max_requests=3)
+async def test_a_request_that_can_never_run_is_not_asked_to_come_again(cluster: Cluster) -> None:
+    await trio(cluster)
+    response = await cluster.post(body_of(TEXT, n=4), TEXT)
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "too_many_choices")
+    assert "max_requests" in response.json()["error"]["message"]
+    assert (await cluster.post(body_of(TEXT, n=3), TEXT)).status_code == 200
 
 
 async def test_states_of_a_whole_are_those_of_its_slowest_choice(cluster: Cluster) -> None:

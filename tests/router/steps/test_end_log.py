@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from baton_serve.core.process.log import JsonFormatter, TextFormatter
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Raw, Refuse, Reset
 
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
@@ -30,11 +29,8 @@ def as_json(record: logging.LogRecord) -> dict[str, Any]:
     return parsed
 
 
+@pytest.mark.settings(log_requests=True)
 class TestAll:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(log_requests=True)
-
     async def test_a_request_that_ends_well_is_a_line_with_all_facts(
         self, cluster: Cluster, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -8,8 +8,7 @@ import logging
 
 import pytest
 
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, events, eventually, spoken
 from tests.kits.router.stub_workers import Raw, Refuse, word
 
 WHOLE = "".join(map(word, range(4)))
@@ -56,17 +55,15 @@ async def test_the_only_p_does_not_fail_what_a_d_can_serve(
     cluster.check_idle()
 
 
+@pytest.mark.settings(
+    max_prefill_attempts=1,
+    max_decode_attempts=1,
+    max_worker_deaths=1,
+    retry_budget_fraction=0.0,
+    retry_budget_floor_per_s=0.0,
+)
 class TestNothingToSpare:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        """One attempt, one death, no retry: what never reached an engine costs nothing of it."""
-        return make_settings(
-            max_prefill_attempts=1,
-            max_decode_attempts=1,
-            max_worker_deaths=1,
-            retry_budget_fraction=0.0,
-            retry_budget_floor_per_s=0.0,
-        )
+    """One attempt, one death, no retry: what never reached an engine costs nothing of it."""
 
     @pytest.mark.parametrize("role", ["prefill", "decode"])
     async def test_a_refusal_by_a_worker_whose_engine_is_dead_is_no_attempt(self, cluster: Cluster, role: str) -> None:
@@ -79,7 +76,7 @@ class TestNothingToSpare:
         cluster.check_idle()
 
     async def test_the_only_d_is_waited_for_when_its_engine_is_dead(self, cluster: Cluster) -> None:
-        p, d = await cluster.add("prefill"), await cluster.add("decode")
+        p, d = await cluster.fleet("prefill", "decode")
         d.dead = "engine_gone"
         asked = asyncio.create_task(cluster.post(chat()))
         await eventually(lambda: not is_healthy(cluster, "d1"))
@@ -126,7 +123,7 @@ async def test_a_worker_that_is_healthy_and_takes_nothing_is_asked_a_few_times(c
 
 async def test_an_engine_that_dies_with_a_request_is_left_at_once(cluster: Cluster) -> None:
     """The request is one that was there when it died; others are not even sent there."""
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     p.script.append(Refuse(503, DIED))
     p.health_gate.clear()
     assert await answers(cluster, 1) == [WHOLE]
@@ -137,8 +134,7 @@ async def test_an_engine_that_dies_with_a_request_is_left_at_once(cluster: Clust
 
 
 async def test_an_engine_that_dies_in_the_middle_of_a_stream_is_left_at_once(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    d1, d2 = await cluster.add("decode"), await cluster.add("decode")
+    _, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
     token = b':8\ndata: {"choices":[{"index":0,"delta":{"content":" t1"}}]}\n\n'
     raws = [Raw([token, None, b"data: %b\n\n" % json.dumps(DIED).encode()]) for _ in range(2)]
     for d, raw in zip((d1, d2), raws, strict=True):

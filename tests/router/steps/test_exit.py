@@ -12,12 +12,11 @@ from baton_serve.core.protocol.errors import UnavailableError
 from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.router.request.ended import EndedRequests
 from baton_serve.router.request.exchange import LiveRequest
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps import exit as exits
 from baton_serve.router.telemetry.metrics.metrics import Metrics
 from baton_serve.router.telemetry.tracing.provider import Tracing
 from baton_serve.router.telemetry.tracing.spans import RequestTrace
-from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, events, eventually
 from tests.kits.router.stub_workers import Hang, Raw, StreamThen, StubWorker
 
 STATES = ["queued", "prefilling", "held", "reading", "decoding"]
@@ -117,11 +116,8 @@ async def test_a_malformed_deadline_is_refused(cluster: Cluster, value: str) -> 
     assert response.json()["error"]["param"] == "x-request-timeout"
 
 
+@pytest.mark.settings(held_timeout_s=0.05)
 class TestShortHeldTimeout:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(held_timeout_s=0.05)
-
     async def test_a_request_for_which_no_d_has_room_in_time_is_a_503(self, cluster: Cluster) -> None:
         await arrange(cluster, "held")
         response = await cluster.post(chat())
@@ -138,21 +134,17 @@ class TestShortHeldTimeout:
         cluster.check_idle()
 
 
-class TestSmallQueue:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_queue_length=1)
-
-    async def test_a_request_that_finds_the_queue_full_is_told_to_come_later(self, cluster: Cluster) -> None:
-        await arrange(cluster, "held")
-        writer = await cluster.open(chat())
-        await cluster.until_state("held")
-        response = await cluster.post(chat())
-        assert response.status_code == 429
-        assert response.headers["retry-after"] == "60", "nobody has left the queue yet"
-        assert response.json()["error"]["type"] == "rate_limit_error"
-        writer.close()
-        await cluster.until_state("held", 0)
+@pytest.mark.settings(max_queue_length=1)
+async def test_a_request_that_finds_the_queue_full_is_told_to_come_later(cluster: Cluster) -> None:
+    await arrange(cluster, "held")
+    writer = await cluster.open(chat())
+    await cluster.until_state("held")
+    response = await cluster.post(chat())
+    assert response.status_code == 429
+    assert response.headers["retry-after"] == "60", "nobody has left the queue yet"
+    assert response.json()["error"]["type"] == "rate_limit_error"
+    writer.close()
+    await cluster.until_state("held", 0)
 
 
 async def test_shutdown_aborts_what_runs_and_releases(cluster: Cluster) -> None:
@@ -187,38 +179,34 @@ async def test_a_bug_in_a_policy_hits_who_asked_for_a_place_and_nobody_else(clus
     waiting.close()
 
 
-class TestObservers:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(log_requests=True)
+@pytest.mark.settings(log_requests=True)
+@pytest.mark.interpreted
+@pytest.mark.parametrize("observer", ["facts", "metrics", "list", "log", "trace", "phase"])
+async def test_an_observer_that_raises_keeps_nothing_and_harms_no_other(
+    cluster: Cluster, observer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise KeyError("a bug in an observer")
 
-    @pytest.mark.interpreted
-    @pytest.mark.parametrize("observer", ["facts", "metrics", "list", "log", "trace", "phase"])
-    async def test_an_observer_that_raises_keeps_nothing_and_harms_no_other(
-        self, cluster: Cluster, observer: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        def broken(*_: Any, **__: Any) -> None:
-            raise KeyError("a bug in an observer")
-
-        places = {"metrics": (Metrics, "ended"), "list": (EndedRequests, "add"), "log": (exits, "log_end")}
-        places["facts"] = (LiveRequest, "facts_at_end")
-        of_traces = {"trace": (RequestTrace, "end"), "phase": (RequestTrace, "left")}
-        monkeypatch.setattr(*(places | of_traces)[observer], broken)
-        exporter = InMemorySpanExporter()
-        cluster.front.trace_with(Tracing([SimpleSpanProcessor(exporter)], {}))
-        on, writer = await arrive(cluster, "reading")
-        (request,) = cluster.active
-        request.stop(UnavailableError("It failed."))
-        assert on is not None
-        await eventually(lambda: on.num_disconnects == 1)
-        await cluster.until_state("reading", 0)
-        cluster.check_idle()
-        assert cluster.leases.released == ["leasep01"]
-        assert "a bug in an observer" in caplog.text
-        assert bool(cluster.ended()) == (observer not in ("facts", "list"))
-        assert bool(cluster.metrics.outcomes) == (observer not in ("facts", "metrics"))
-        assert b"It failed." in await cluster._readers[0].readuntil(b'},"request_id"')
-        writer.close()
+    places = {"metrics": (Metrics, "ended"), "list": (EndedRequests, "add"), "log": (exits, "log_end")}
+    places["facts"] = (LiveRequest, "facts_at_end")
+    of_traces = {"trace": (RequestTrace, "end"), "phase": (RequestTrace, "left")}
+    monkeypatch.setattr(*(places | of_traces)[observer], broken)
+    exporter = InMemorySpanExporter()
+    cluster.front.trace_with(Tracing([SimpleSpanProcessor(exporter)], {}))
+    on, writer = await arrive(cluster, "reading")
+    (request,) = cluster.active
+    request.stop(UnavailableError("It failed."))
+    assert on is not None
+    await eventually(lambda: on.num_disconnects == 1)
+    await cluster.until_state("reading", 0)
+    cluster.check_idle()
+    assert cluster.leases.released == ["leasep01"]
+    assert "a bug in an observer" in caplog.text
+    assert bool(cluster.ended()) == (observer not in ("facts", "list"))
+    assert bool(cluster.metrics.outcomes) == (observer not in ("facts", "metrics"))
+    assert b"It failed." in await cluster._readers[0].readuntil(b'},"request_id"')
+    writer.close()
 
 
 @pytest.mark.interpreted

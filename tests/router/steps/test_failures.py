@@ -16,19 +16,14 @@ from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.router import pool as workers
 from baton_serve.router.pool.breaker import BreakerState
 from baton_serve.router.pool.liveness import LOOKS
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, events, eventually, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Refuse, Reset, StreamThen, StubWorker, word
 
 WHOLE = "".join(map(word, range(4)))
 BROKEN = {"error": {"message": "broken", "type": "server_error", "code": "oops"}}
 FAILURES = [Refuse(500, BROKEN), Refuse(503, BROKEN), Refuse(429, BROKEN), Reset(), Reset(b"HTTP/1.1 200 OK\r\ncon")]
-
-
-@pytest.fixture
-def settings() -> RouterSettings:
-    """A request may kill as many workers as it likes: how many is tested elsewhere."""
-    return make_settings(max_worker_deaths=16)
+# A request may kill as many workers as it likes: how many is tested elsewhere.
+pytestmark = pytest.mark.settings(max_worker_deaths=16)
 
 
 @pytest.mark.parametrize("failure", FAILURES, ids=["500", "503", "429", "reset", "reset in headers"])
@@ -302,11 +297,8 @@ async def test_a_lease_that_is_named_twice_stays_with_the_first(cluster: Cluster
     cluster.check_idle()
 
 
+@pytest.mark.settings(token_timeout_s=1)
 class TestSilence:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(token_timeout_s=1)
-
     async def test_a_d_that_falls_silent_in_the_stream_is_left(self, cluster: Cluster) -> None:
         _, d = await cluster.fleet("prefill", "decode")
         d.names_tokens = False
@@ -328,11 +320,8 @@ class TestSilence:
         assert answer._watch is None
 
 
+@pytest.mark.settings(first_byte_timeout_s=1, prefill_timeout_s=1)
 class TestShortTimeouts:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(first_byte_timeout_s=1, prefill_timeout_s=1)
-
     async def test_a_hanging_d_is_left_for_another_one(self, cluster: Cluster) -> None:
         p, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
         for d in (d1, d2):
@@ -356,12 +345,9 @@ class TestShortTimeouts:
         await eventually(lambda: p1.num_disconnects == p2.num_disconnects == 1)
 
 
+@pytest.mark.settings(first_byte_timeout_s=0.2, token_timeout_s=0.6)
 class TestUnstreamedSilence:
     """Nothing comes while D computes; the store tells whether it has read, and D that it lives."""
-
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(first_byte_timeout_s=0.2, token_timeout_s=0.6)
 
     async def hang(self, cluster: Cluster, *, answers: bool) -> tuple[Any, Any, Any, asyncio.Task[Any]]:
         """P, the D where the request hangs, the other D, the request. ``answers``: when asked whether it lives."""
@@ -448,11 +434,8 @@ class TestUnstreamedSilence:
         assert (len(one.bodies), len(two.bodies)) == (1, 1)
 
 
+@pytest.mark.settings(max_answer_bytes=2000, breaker_failures=1)
 class TestTooLarge:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_answer_bytes=2000, breaker_failures=1)
-
     @pytest.mark.parametrize("role", ["prefill", "decode", "both"])
     async def test_an_answer_that_is_too_large_is_no_workers_fault(self, cluster: Cluster, role: str) -> None:
         roles = ["both", "both"] if role == "both" else ["prefill", "prefill", "decode", "decode"]

@@ -10,19 +10,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from baton_serve.router.pool.breaker import BreakerState
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.upstream.events import END, EventCutter, EventTooLarge
-from tests.kits.router.cluster import Cluster, chat, events, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, events, spoken
 from tests.kits.router.stub_workers import Raw, word
 
 LIMIT = 1024
 ROLE = b'data: {"choices":[{"index":0,"delta":{"role":"assistant"}}]}\n\n'
 DONE = b"data: [DONE]\n\n"
-
-
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(max_event_bytes=LIMIT, breaker_failures=1)
+pytestmark = pytest.mark.settings(max_event_bytes=LIMIT, breaker_failures=1)
 
 
 def token(text: str) -> bytes:

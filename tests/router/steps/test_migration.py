@@ -14,9 +14,8 @@ from baton_serve.core.net.client.errors import ConnectError
 from baton_serve.core.process.log import FACTS
 from baton_serve.router.request.attempts import CLEARED_AFTER_TOKENS
 from baton_serve.router.request.failure_table import Failure
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps.failures import failure_of
-from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, events, eventually, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Raw, Refuse, Reset, StreamThen, StubWorker, word
 
 NUM_TOKENS = 8
@@ -231,27 +230,20 @@ async def test_tokens_that_came_with_the_error_are_shown(cluster: Cluster) -> No
     cluster.check_idle()
 
 
-class TestSaid:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(log_requests=True)
-
-    async def test_a_stream_that_went_on_is_in_the_log_and_the_metrics(
-        self, cluster: Cluster, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        _, d = await cluster.fleet("prefill", "decode")
-        with caplog.at_level(logging.INFO, "baton.router"):
-            await broken_off(cluster, CHAT, 2, "error", d)
-        (facts,) = [getattr(record, FACTS) for record in caplog.records if hasattr(record, FACTS)]
-        assert (facts["state"], facts["resumed"], facts["retries"]) == ("done", 1, 0)
-        assert 'baton_router_resumed_total{outcome="resumed"} 1.0' in (await cluster.client.get("/metrics")).text
+@pytest.mark.settings(log_requests=True)
+async def test_a_stream_that_went_on_is_in_the_log_and_the_metrics(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, d = await cluster.fleet("prefill", "decode")
+    with caplog.at_level(logging.INFO, "baton.router"):
+        await broken_off(cluster, CHAT, 2, "error", d)
+    (facts,) = [getattr(record, FACTS) for record in caplog.records if hasattr(record, FACTS)]
+    assert (facts["state"], facts["resumed"], facts["retries"]) == ("done", 1, 0)
+    assert 'baton_router_resumed_total{outcome="resumed"} 1.0' in (await cluster.client.get("/metrics")).text
 
 
+@pytest.mark.settings(token_timeout_s=0.4)
 class TestSilence:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(token_timeout_s=0.4)
-
     async def test_a_silent_d_is_left(self, cluster: Cluster) -> None:
         _, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
         check_whole(await broken_off(cluster, CHAT, 2, "hang", d1, d2), CHAT)
@@ -271,14 +263,11 @@ class TestSilence:
         cluster.check_idle()
 
 
+@pytest.mark.settings(log_requests=True, pick_decode="round_robin")
 class TestPoison:
     """A request that kills whoever gets it."""
 
     MAX_TOKENS = 60
-
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(log_requests=True, pick_decode="round_robin")
 
     @pytest.mark.parametrize("role", ["prefill", "decode", "both"])
     @pytest.mark.parametrize("stream", [False, True])
@@ -375,28 +364,20 @@ class TestPoison:
         assert failure_of(caught.value) is not Failure.DIED
 
 
-class TestBudget:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(retry_budget_fraction=0.0, retry_budget_floor_per_s=0.1)
-
-    async def test_as_many_streams_go_on_as_the_budget_allows(self, cluster: Cluster) -> None:
-        _, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
-        check_whole(await broken_off(cluster, CHAT, 2, "die", d1, d2), CHAT)
-        text = await broken_off(cluster, CHAT, 2, "die", d1, d2)
-        assert events(text)[-1]["error"]["code"] == "upstream_error"
-        assert cluster.metrics.num_over_budget == 1
-        assert "baton_router_retries_over_budget_total 1.0" in (await cluster.client.get("/metrics")).text
-        cluster.check_idle()
+@pytest.mark.settings(retry_budget_fraction=0.0, retry_budget_floor_per_s=0.1)
+async def test_as_many_streams_go_on_as_the_budget_allows(cluster: Cluster) -> None:
+    _, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
+    check_whole(await broken_off(cluster, CHAT, 2, "die", d1, d2), CHAT)
+    text = await broken_off(cluster, CHAT, 2, "die", d1, d2)
+    assert events(text)[-1]["error"]["code"] == "upstream_error"
+    assert cluster.metrics.num_over_budget == 1
+    assert "baton_router_retries_over_budget_total 1.0" in (await cluster.client.get("/metrics")).text
+    cluster.check_idle()
 
 
-class TestNever:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(max_resumes=0)
-
-    async def test_no_stream_goes_on_if_so_set(self, cluster: Cluster) -> None:
-        _, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
-        text = await broken_off(cluster, CHAT, 2, "die", d1, d2)
-        assert spoken(text) == "".join(map(word, range(3)))
-        assert events(text)[-1]["error"]["code"] == "upstream_error"
+@pytest.mark.settings(max_resumes=0)
+async def test_no_stream_goes_on_if_so_set(cluster: Cluster) -> None:
+    _, d1, d2 = await cluster.fleet("prefill", "decode", "decode")
+    text = await broken_off(cluster, CHAT, 2, "die", d1, d2)
+    assert spoken(text) == "".join(map(word, range(3)))
+    assert events(text)[-1]["error"]["code"] == "upstream_error"

@@ -9,22 +9,16 @@ from typing import Any
 import pytest
 
 from baton_serve.router.pool import Worker
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, spoken
 from tests.kits.router.stub_workers import Refuse, Reset, StreamThen, StubWorker, word
 
 BROKEN = {"error": {"message": "broken", "type": "server_error", "code": "oops"}}
-
-
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(pick_decode="least_loaded")
+pytestmark = pytest.mark.settings(pick_decode="least_loaded")
 
 
 async def two_decoders(cluster: Cluster) -> tuple[StubWorker, StubWorker, Worker]:
     """One that is idle, one that is busy but has room, and how the router sees the busy one."""
-    await cluster.add("prefill")
-    idle, busy = await cluster.add("decode"), await cluster.add("decode")
+    _, idle, busy = await cluster.fleet("prefill", "decode", "decode")
     (seen,) = [worker for worker in cluster.pool if worker.worker_id == busy.name]
     return idle, busy, seen
 

@@ -19,7 +19,6 @@ from baton_serve.core.net.client.errors import ConnectionLost
 from baton_serve.router.pool import WorkerPool
 from baton_serve.router.request import reply
 from baton_serve.router.request.sent_tokens import SentTokens
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps import relay
 from baton_serve.router.steps.failures import StreamBroken
 from baton_serve.router.steps.judge import Judge
@@ -273,36 +272,28 @@ def stalled(cluster: Cluster) -> socket.socket:
     return sock
 
 
-class TestUnreadTimeout:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(unread_timeout_s=0.1)
-
-    async def test_a_client_that_does_not_read_keeps_no_d_until_the_deadline(self, cluster: Cluster) -> None:
-        _, d = await cluster.fleet("prefill", "decode")
-        d.script.append(Raw([token("x" * 60_000)] * 1000, then="hang"))
-        sock = stalled(cluster)
-        await eventually(lambda: cluster.metrics.outcomes["aborted", "client_gone"] == 1)
-        await eventually(lambda: d.num_disconnects == 1)
-        cluster.check_idle()
-        sock.close()
+@pytest.mark.settings(unread_timeout_s=0.1)
+async def test_a_client_that_does_not_read_keeps_no_d_until_the_deadline(cluster: Cluster) -> None:
+    _, d = await cluster.fleet("prefill", "decode")
+    d.script.append(Raw([token("x" * 60_000)] * 1000, then="hang"))
+    sock = stalled(cluster)
+    await eventually(lambda: cluster.metrics.outcomes["aborted", "client_gone"] == 1)
+    await eventually(lambda: d.num_disconnects == 1)
+    cluster.check_idle()
+    sock.close()
 
 
-class TestStalledReader:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(request_timeout_s=0.3)  # shorter than it may read nothing
-
-    async def test_a_stalled_reader_does_not_outlive_its_deadline(
-        self, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-    ) -> None:
-        monkeypatch.setattr(reply, "LAST_WRITE_S", 0.05)
-        _, d = await cluster.fleet("prefill", "decode")
-        d.script.append(Raw([token("x" * 60_000)] * 1000))
-        sock = stalled(cluster)
-        await eventually(lambda: cluster.metrics.outcomes["aborted", "deadline_exceeded"] == 1)
-        await eventually(lambda: not cluster.server.served.tasks, "nobody waits for it any more")
-        await eventually(lambda: not cluster.server.served.connections, "its connection is dropped")
-        assert [record for record in caplog.records if record.name == "baton.net"] == []
-        cluster.check_idle()
-        sock.close()
+@pytest.mark.settings(request_timeout_s=0.3)
+async def test_a_stalled_reader_does_not_outlive_its_deadline(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reply, "LAST_WRITE_S", 0.05)
+    _, d = await cluster.fleet("prefill", "decode")
+    d.script.append(Raw([token("x" * 60_000)] * 1000))
+    sock = stalled(cluster)
+    await eventually(lambda: cluster.metrics.outcomes["aborted", "deadline_exceeded"] == 1)
+    await eventually(lambda: not cluster.server.served.tasks, "nobody waits for it any more")
+    await eventually(lambda: not cluster.server.served.connections, "its connection is dropped")
+    assert [record for record in caplog.records if record.name == "baton.net"] == []
+    cluster.check_idle()
+    sock.close()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.kits.router.cluster import Cluster, chat, events, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, events, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, word
 
 COMPLETION = {"model": "m", "prompt": "hi", "max_tokens": 4}
@@ -188,7 +188,7 @@ async def eventually_done(cluster: Cluster) -> None:
         await cluster.until_state(state, 0)
 
 
-@pytest.mark.parametrize("settings", [make_settings(client_priority="trusted")])
+@pytest.mark.settings(client_priority="trusted")
 async def test_held_requests_go_by_priority_then_age(cluster: Cluster) -> None:
     _, d = await cluster.fleet("prefill", "decode")
     cluster.limits["d1"] = 1

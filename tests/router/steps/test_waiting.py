@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, events, eventually, spoken
 from tests.kits.router.stub_workers import StreamThen, word
 
 if TYPE_CHECKING:
@@ -89,15 +88,11 @@ async def test_a_client_that_leaves_meanwhile_is_forgotten(cluster: Cluster, how
     assert len(cluster.pool.on_room) == num_listeners
 
 
-class TestNobodyComes:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(held_timeout_s=0.2)
-
-    @HOW
-    async def test_a_stream_that_nobody_comes_for_ends_with_the_error_of_the_last_worker(
-        self, cluster: Cluster, how: str
-    ) -> None:
-        answer = await (await all_go(cluster, how))
-        assert events(answer.text)[-1]["error"]["code"] == "upstream_error"
-        cluster.check_idle()
+@pytest.mark.settings(held_timeout_s=0.2)
+@HOW
+async def test_a_stream_that_nobody_comes_for_ends_with_the_error_of_the_last_worker(
+    cluster: Cluster, how: str
+) -> None:
+    answer = await (await all_go(cluster, how))
+    assert events(answer.text)[-1]["error"]["code"] == "upstream_error"
+    cluster.check_idle()

@@ -9,8 +9,7 @@ import pytest
 
 from baton_serve.core.protocol.router import REFUSE_GONE_S, TELL_GONE_S
 from baton_serve.router.request import attempts
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
+from tests.kits.router.cluster import Cluster, chat, events, eventually, spoken
 from tests.kits.router.stub_workers import Refuse, StreamThen, StubWorker, word
 
 WHOLE = "".join(map(word, range(4)))
@@ -74,7 +73,7 @@ async def test_the_tries_of_a_refused_request_are_bounded(cluster: Cluster, role
 
 async def test_a_stream_goes_on_where_it_was_aborted(cluster: Cluster) -> None:
     """The tokens had come, then the abort; and P takes nothing for a while, either."""
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     act = StreamThen(1, "error")
     d.error_code = "aborted"
     d.script.append(act)
@@ -127,11 +126,8 @@ class TestWhoEndsIt:
         cluster.check_idle()
 
 
+@pytest.mark.settings(retry_budget_fraction=0.0, retry_budget_floor_per_s=0.2)
 class TestBudget:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(retry_budget_fraction=0.0, retry_budget_floor_per_s=0.2)
-
     async def test_the_retries_of_all_requests_together_are_bounded(self, cluster: Cluster) -> None:
         """However often each is refused: waiting costs no worker anything."""
         worker = await refusing(cluster, "prefill", 0)
@@ -144,7 +140,7 @@ class TestBudget:
         assert cluster.metrics.num_over_budget == 1
 
     async def test_a_stream_that_was_aborted_pays_once(self, cluster: Cluster) -> None:
-        p, d = await cluster.add("prefill"), await cluster.add("decode")
+        p, d = await cluster.fleet("prefill", "decode")
         d.error_code = "aborted"
         for _ in range(2):
             act = StreamThen(1, "error")

@@ -23,7 +23,7 @@ class Confirmed:
 
 
 async def test_each_engine_is_asked_to_release_its_own_leases(cluster: Cluster) -> None:
-    first, second = await cluster.add("prefill"), await cluster.add("prefill")
+    first, second = await cluster.fleet("prefill", "prefill")
     told = Confirmed(cluster)
     told.calls.start(first.engine_id, ["a", "b"])
     told.calls.start(second.engine_id, ["c"])

@@ -10,15 +10,10 @@ import pytest
 
 from baton_serve.core.protocol.hello import worker_proof
 from baton_serve.core.protocol.token_keys import hello_key
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, make_settings
+from tests.kits.router.cluster import Cluster
 
 TOKEN = "s3cret-internal"
-
-
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(internal_token=TOKEN)
+pytestmark = pytest.mark.settings(internal_token=TOKEN)
 
 
 class Taker:

@@ -17,7 +17,7 @@ def settings(request: pytest.FixtureRequest) -> RouterSettings:
 
 
 async def test_workers_of_the_registry_are_ours(cluster: Cluster) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     assert (await cluster.post(chat())).status_code == 200
     assert [worker.headers[0].get(HEADER) for worker in (p, d)] == ["sesame", "sesame"]
 

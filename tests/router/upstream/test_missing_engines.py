@@ -55,7 +55,7 @@ class Missing:
 @pytest_asyncio.fixture
 async def missing(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Missing]:
     monkeypatch.setattr(missing_engines, "ASK_EVERY_S", 0.01)
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     p.holds = None
     full = cluster.pool.get(d.name)
     assert full is not None

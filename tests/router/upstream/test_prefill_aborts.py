@@ -14,11 +14,10 @@ from baton_serve.core.protocol.hello import worker_proof
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.core.protocol.worker import Role
 from baton_serve.router.pool import Worker
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.upstream import prefill_aborts
 from baton_serve.router.upstream.internal_calls import InternalCalls
 from baton_serve.router.upstream.prefill_aborts import PrefillAborts
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import HalfAnswer, Hang, StubWorker
 from tests.kits.router.workers import new_worker
 
@@ -29,8 +28,7 @@ Q = new_worker(worker_id="q", url="http://q", role=Role.PREFILL, limit=1, intern
 
 async def half_answered(cluster: Cluster) -> tuple[StubWorker, Any]:
     """A request whose P has granted a lease in an answer of which half has come."""
-    p = await cluster.add("prefill")
-    await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     p.script.append(HalfAnswer())
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("prefilling")
@@ -70,8 +68,7 @@ async def test_a_p_whose_answer_is_half_read_drops_its_lease(cluster: Cluster, w
 
 
 async def test_an_answer_that_was_read_is_not_aborted(cluster: Cluster) -> None:
-    p = await cluster.add("prefill")
-    d = await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     assert (await cluster.post(chat())).status_code == 200
     d.script.append(Hang())
     writer = await cluster.open(chat())
@@ -84,8 +81,7 @@ async def test_an_answer_that_was_read_is_not_aborted(cluster: Cluster) -> None:
 
 async def test_an_answer_that_is_none_is_aborted_too(cluster: Cluster) -> None:
     """It may have named a lease. The same P is asked again, once the abort is over."""
-    p = await cluster.add("prefill")
-    await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     p.script.append(HalfAnswer(spoil=b"{}"))
     assert (await cluster.post(chat())).status_code == 200
     assert len(p.bodies) == 2 and p.aborts == p.lease_owners[:1]
@@ -123,15 +119,11 @@ async def test_a_refused_abort_is_counted(cluster: Cluster) -> None:
     assert cluster.metrics.outcomes == {("aborted", "client_gone"): 1}
 
 
+@pytest.mark.settings(prefill_timeout_s=1)
 class TestShortPrefillTimeout:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(prefill_timeout_s=1)
-
     async def test_the_next_attempt_on_the_same_p_waits_for_the_abort_of_the_last(self, cluster: Cluster) -> None:
         """Both have one request id, so an abort that comes late would end the wrong one."""
-        p = await cluster.add("prefill")
-        await cluster.add("decode")
+        p, _ = await cluster.fleet("prefill", "decode")
         p.abort_gate.clear()
         p.script.append(HalfAnswer())
         request = asyncio.create_task(cluster.post(chat()))
@@ -144,7 +136,7 @@ class TestShortPrefillTimeout:
         cluster.check_idle()
 
     async def test_another_p_is_asked_at_once(self, cluster: Cluster) -> None:
-        p1, p2, _ = [await cluster.add(role) for role in ("prefill", "prefill", "decode")]
+        p1, p2, _ = await cluster.fleet("prefill", "prefill", "decode")
         for p in (p1, p2):
             p.abort_gate.clear()
             p.script.append(HalfAnswer())
@@ -156,11 +148,8 @@ class TestShortPrefillTimeout:
         cluster.check_idle()
 
 
+@pytest.mark.settings(internal_token=SECRET)
 class TestToken:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(internal_token=SECRET)
-
     async def test_the_call_carries_the_internal_token(self, cluster: Cluster) -> None:
         p, writer = await half_answered(cluster)
         p.prove = partial(worker_proof, hello_key(SECRET), cluster._status(p).record)

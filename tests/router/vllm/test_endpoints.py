@@ -8,8 +8,7 @@ import pytest
 from aiohttp import web
 
 from baton_serve.router.request.endpoints import ENDPOINTS
-from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, eventually, make_settings
+from tests.kits.router.cluster import Cluster, eventually
 from tests.kits.router.stub_workers import Hang, Raw, Refuse, Reset
 from tests.kits.router.vllm_server import STREAMS, VllmServer, add_vllm, event
 from tests.kits.strict_types import messages_error_of
@@ -226,11 +225,8 @@ async def test_a_request_is_listed_and_can_be_aborted(cluster: Cluster) -> None:
     writer.close()
 
 
+@pytest.mark.settings(api_keys=["right"])
 class TestKeys:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(api_keys=["right"])
-
     @PATHS
     async def test_every_endpoint_wants_a_key(self, cluster: Cluster, path: str) -> None:
         await add_vllm(cluster, "both")

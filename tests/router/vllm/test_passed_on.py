@@ -10,9 +10,8 @@ import pytest
 
 from baton_serve.core.protocol.openai.passed_on import STRIPPED
 from baton_serve.router.request.splits import WHOLE, table, why_whole
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.steps.decode import StreamOpening
-from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, events, eventually
 from tests.kits.router.stub_workers import Hang, Raw, Refuse
 from tests.kits.router.vllm_server import VllmServer, add_vllm
 
@@ -123,22 +122,18 @@ async def test_fields_that_name_other_requests_and_hosts_are_taken_out(cluster: 
     assert not server.headers[0].keys() & {"x-data-parallel-rank", "x-vllm-priority", "x-session-id"}
 
 
-class TestPriority:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(priority_classes=["urgent=-5", "normal=0"], client_priority="trusted")
-
-    async def test_the_priority_in_the_header_is_the_routers_alone(self, cluster: Cluster) -> None:
-        server, _ = await add_vllm(cluster, "both")
-        hang = Hang()
-        server.script.extend([hang, hang])
-        urgent = {"x-baton-priority": "urgent"}
-        posts = [asyncio.create_task(cluster.post(body, headers=urgent)) for body in (chat(), chat(priority=3))]
-        await eventually(lambda: len(server.bodies) == 2)
-        assert [request.asked.priority for request in cluster.active] == [-5, -5]
-        hang.release.set()
-        assert [(await post).status_code for post in posts] == [200, 200]
-        assert sorted(body.get("priority", 0) for body in server.bodies) == [0, 3]
+@pytest.mark.settings(priority_classes=["urgent=-5", "normal=0"], client_priority="trusted")
+async def test_the_priority_in_the_header_is_the_routers_alone(cluster: Cluster) -> None:
+    server, _ = await add_vllm(cluster, "both")
+    hang = Hang()
+    server.script.extend([hang, hang])
+    urgent = {"x-baton-priority": "urgent"}
+    posts = [asyncio.create_task(cluster.post(body, headers=urgent)) for body in (chat(), chat(priority=3))]
+    await eventually(lambda: len(server.bodies) == 2)
+    assert [request.asked.priority for request in cluster.active] == [-5, -5]
+    hang.release.set()
+    assert [(await post).status_code for post in posts] == [200, 200]
+    assert sorted(body.get("priority", 0) for body in server.bodies) == [0, 3]
 
 
 # --- what P and D cannot share

@@ -10,9 +10,8 @@ import pytest
 from baton_serve.router.apps.pages.answers import ANSWERS
 from baton_serve.router.apps.pages.calls import EXAMPLES
 from baton_serve.router.apps.pages.home import PLACES
-from baton_serve.router.settings import RouterSettings
 from tests.kits.browser import CHROMIUM, Page, browse
-from tests.kits.router.cluster import Cluster, chat, make_settings
+from tests.kits.router.cluster import Cluster, chat
 
 BROWSER = {"accept": "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"}
 #: All calls are listed.
@@ -139,11 +138,8 @@ async def try_out(page: Page, operation: str) -> str:
     return str(await page.run(f"{answer}.textContent"))
 
 
+@pytest.mark.settings(api_keys=["key-1"], admin_token="sesame")
 class TestWithKeys:
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(api_keys=["key-1"], admin_token="sesame")
-
     async def test_a_stranger_sees_the_pages_and_not_the_reference(self, cluster: Cluster) -> None:
         for path in ("/", "/docs", "/favicon.ico", "/docs/docs.js"):
             assert (await cluster.client.get(path)).status_code == 200

@@ -18,14 +18,9 @@ from tests.kits.router.stub_workers import Hang, Refuse
 NASTY = "x\nforged \x1b[2J\u2028\x85 line"
 
 
-async def ready(cluster: Cluster) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
-
-
 @pytest.mark.parametrize("stream", [True, False])
 async def test_only_a_stream_has_a_first_token_to_wait_for(cluster: Cluster, stream: bool) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     assert (await cluster.post(chat(stream=stream))).status_code == 200
     metrics = cluster.metrics
     counts = {PHASES[state]: sum(buckets.counts) for state, buckets in metrics.phases.items()}
@@ -34,7 +29,7 @@ async def test_only_a_stream_has_a_first_token_to_wait_for(cluster: Cluster, str
 
 
 async def test_itl_has_a_gap_for_every_chunk_after_the_first_token_and_none_unstreamed(cluster: Cluster) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     await cluster.post(chat(stream=False))
     metrics = cluster.metrics
     assert sum(metrics.itl.counts) == metrics.num_chunks == 0
@@ -43,7 +38,7 @@ async def test_itl_has_a_gap_for_every_chunk_after_the_first_token_and_none_unst
 
 
 async def test_workers_cannot_invent_labels(cluster: Cluster) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     for i in range(3):
         error: dict[str, Any] = {"message": NASTY, "type": f"t{i}", "code": f"c{i}\n"}
         cluster.workers[0].script.append(Refuse(400, {"error": error}))
@@ -63,7 +58,7 @@ def test_one_record_is_one_line(formatter: logging.Formatter) -> None:
 
 async def test_the_metrics_have_vllms_names_too(cluster: Cluster) -> None:
     """By model, also of a model without requests; streams only have a first token to wait for."""
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     for stream in (True, False):
         await cluster.post(chat(stream=stream))
     await cluster.add("both", model="idle")
@@ -118,7 +113,7 @@ def test_models_that_workers_list_are_bounded_too() -> None:
 
 
 async def test_a_request_on_a_worker_counts_as_running(cluster: Cluster) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     hang = Hang()
     cluster.workers[0].script.append(hang)
     asked = asyncio.create_task(cluster.post(chat()))

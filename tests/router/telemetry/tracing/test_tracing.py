@@ -61,8 +61,7 @@ def attributes(span: ReadableSpan) -> dict[str, object]:
 async def test_a_request_has_a_span_for_each_phase_and_they_follow_each_other(
     cluster: Cluster, exporter: InMemorySpanExporter
 ) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
+    await cluster.fleet("prefill", "decode")
     response = await cluster.post(chat(stream=True))
     root, phases = await tree(cluster, exporter)
     assert root.name == "POST /v1/chat/completions"
@@ -89,8 +88,7 @@ async def test_a_request_has_a_span_for_each_phase_and_they_follow_each_other(
 async def test_the_router_continues_the_clients_trace_and_the_workers_continue_it(
     cluster: Cluster, exporter: InMemorySpanExporter
 ) -> None:
-    p = await cluster.add("prefill")
-    d = await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     response = await cluster.client.post(
         "/v1/chat/completions", json=chat(), headers={"traceparent": TRACEPARENT, "tracestate": "vendor=1"}
     )
@@ -107,8 +105,7 @@ async def test_the_router_continues_the_clients_trace_and_the_workers_continue_i
 async def test_a_request_that_the_client_does_not_want_recorded_is_not(
     cluster: Cluster, exporter: InMemorySpanExporter
 ) -> None:
-    p = await cluster.add("prefill")
-    await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     await cluster.client.post(
         "/v1/chat/completions", json=chat(), headers={"traceparent": TRACEPARENT.removesuffix("1") + "0"}
     )
@@ -122,8 +119,7 @@ async def test_a_request_that_the_client_does_not_want_recorded_is_not(
 async def test_a_malformed_traceparent_begins_a_new_trace(
     cluster: Cluster, exporter: InMemorySpanExporter, traceparent: str
 ) -> None:
-    await cluster.add("prefill")
-    await cluster.add("decode")
+    await cluster.fleet("prefill", "decode")
     headers = {"traceparent": traceparent.encode("latin-1")}
     response = await cluster.client.post("/v1/chat/completions", json=chat(), headers=headers)
     assert response.status_code == 200
@@ -134,8 +130,7 @@ async def test_a_malformed_traceparent_begins_a_new_trace(
 async def test_a_stream_that_another_d_goes_on_with_has_each_phase_twice(
     cluster: Cluster, exporter: InMemorySpanExporter
 ) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     broken = StreamThen(1, "die")
     d.script.append(broken)
     request = asyncio.create_task(cluster.post(chat(stream=True)))
@@ -149,8 +144,7 @@ async def test_a_stream_that_another_d_goes_on_with_has_each_phase_twice(
 
 
 async def test_retries_are_events_and_spans_of_their_own(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
-    p = await cluster.add("prefill")
-    d = await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     d.script.append(Reset())
     p.script.append(Refuse(502, {}))
     response = await cluster.post(chat(stream=True))
@@ -171,8 +165,7 @@ async def test_retries_are_events_and_spans_of_their_own(cluster: Cluster, expor
 
 
 async def test_a_stream_that_breaks_is_an_error(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     d.script.append(Raw([EVENT], "die"))
     await cluster.post(chat(stream=True))
     root, phases = await tree(cluster, exporter)
@@ -186,8 +179,7 @@ async def test_a_stream_that_breaks_is_an_error(cluster: Cluster, exporter: InMe
 async def test_a_clients_own_mistake_is_no_error_of_the_server(
     cluster: Cluster, exporter: InMemorySpanExporter
 ) -> None:
-    p = await cluster.add("prefill")
-    await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     p.script.append(Refuse(400, {"error": {"message": "too long", "code": "context_length_exceeded"}}))
     assert (await cluster.post(chat())).status_code == 400
     root, phases = await tree(cluster, exporter)
@@ -198,8 +190,7 @@ async def test_a_clients_own_mistake_is_no_error_of_the_server(
 
 
 async def test_a_client_that_leaves_is_no_error_in_the_trace(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
-    p = await cluster.add("prefill")
-    await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     p.script.append(Hang())
     writer = await cluster.open(chat(stream=True))
     await cluster.until_state("prefilling")
@@ -211,8 +202,7 @@ async def test_a_client_that_leaves_is_no_error_in_the_trace(cluster: Cluster, e
 
 
 async def test_without_tracing_workers_are_told_nothing(cluster: Cluster) -> None:
-    p = await cluster.add("prefill")
-    await cluster.add("decode")
+    p, _ = await cluster.fleet("prefill", "decode")
     await cluster.client.post("/v1/chat/completions", json=chat(), headers={"traceparent": TRACEPARENT})
     assert "traceparent" not in p.headers[0]
 
@@ -301,7 +291,7 @@ def received(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[bytes]]:
 
 
 async def test_spans_reach_a_collector_before_the_router_ends(cluster: Cluster, received: list[bytes]) -> None:
-    p, d = await cluster.add("prefill"), await cluster.add("decode")
+    p, d = await cluster.fleet("prefill", "decode")
     router = await RouterProcess().start(redis_url="", prefill=[p.url], decode=[d.url])
     async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         assert (await client.post("/v1/chat/completions", json=chat())).status_code == 200
@@ -314,8 +304,7 @@ async def test_spans_reach_a_collector_before_the_router_ends(cluster: Cluster, 
 
 
 async def test_each_choice_has_spans_of_its_own(cluster: Cluster, exporter: InMemorySpanExporter) -> None:
-    await cluster.add("prefill")
-    d = await cluster.add("decode")
+    _, d = await cluster.fleet("prefill", "decode")
     assert (await cluster.post(chat(n=2))).status_code == 200
     root, phases = await tree(cluster, exporter)
     names = ["queued", "prefilling", "held", "reading"]

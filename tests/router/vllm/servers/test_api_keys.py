@@ -6,18 +6,13 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from baton_serve.core.protocol.vllm_keys import VllmKeys
-from baton_serve.router.settings import RouterSettings
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
 from tests.kits.router.stub_workers import Refuse
 from tests.kits.router.vllm_server import add_vllm
 from tests.router.vllm.servers.conftest import Watched
 
 KEY = "sesame-7f3a"
-
-
-@pytest.fixture
-def settings() -> RouterSettings:
-    return make_settings(vllm_api_keys=(SecretStr(KEY),))
+pytestmark = pytest.mark.settings(vllm_api_keys=(SecretStr(KEY),))
 
 
 async def test_every_leg_and_every_other_path_has_the_key(cluster: Cluster) -> None:
