@@ -35,7 +35,7 @@ from baton_serve.router.request.ended import EndedRequest
 from baton_serve.router.settings import RouterSettings
 from tests.kits.patience import eventually as eventually  # tests of a cluster have it from here
 from tests.kits.registry import worker as worker_status
-from tests.kits.router.stub_workers import StubWorker
+from tests.kits.router.stub_workers import Raw, StreamThen, StubWorker
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -151,6 +151,9 @@ class Cluster:
         self.probes = HealthProbes(self.upstream, self.pool)
         self.url = ""
         self.client: httpx.AsyncClient
+        #: Of the connections that tests have opened.
+        self._readers: list[asyncio.StreamReader] = []
+        self._writers: list[asyncio.StreamWriter] = []
 
     async def add(
         self,
@@ -162,11 +165,12 @@ class Cluster:
         digest: str = "hash",
         weights: str = "w",
         adapters: dict[str, str] | None = None,
+        name: str = "",
     ) -> StubWorker:
         """A new worker, announced as the registry would. Those of one ``digest`` can read from each other, those of one
         ``weights`` can go on for each other. ``adapters``: fingerprints by name.
         """
-        name = f"{role[0]}{self._num_added}"
+        name = name or f"{role[0]}{self._num_added}"
         self._num_added += 1
         worker = StubWorker(role, ours=ours, store=self.store, name=name, readers=self.readers)
         worker.model = model
@@ -242,6 +246,8 @@ class Cluster:
         return certificate is None or own_certificate_context(certificate)
 
     async def close(self) -> None:
+        for writer in self._writers:
+            writer.close()
         await self.client.aclose()
         self.server.stop()
         self.server.stop()
@@ -261,8 +267,10 @@ class Cluster:
         return await self.client.post(path, json=body, **kwargs)
 
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A connection of a client, for bytes."""
-        return await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
+        """A connection of a client, for bytes. It ends with the router at the latest."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
+        self._writers.append(writer)
+        return reader, writer
 
     async def open(self, body: dict[str, Any], path: str = "/v1/chat/completions") -> asyncio.StreamWriter:
         """Send a request on a connection of its own and do not read; closing the writer is the client leaving."""
@@ -272,8 +280,21 @@ class Cluster:
         head += f"content-length: {len(raw)}\r\n\r\n"
         writer.write(head.encode() + raw)
         await writer.drain()
-        self._readers = [*getattr(self, "_readers", []), reader]
+        self._readers.append(reader)
         return writer
+
+    async def streamed(
+        self, body: dict[str, Any], *acts: StreamThen | Raw, after: str, path: str = "/v1/chat/completions"
+    ) -> str:
+        """The text of a stream. Once the client has been sent ``after``, the acts go on."""
+        text = ""
+        async with self.client.stream("POST", path, json=body) as response:
+            async for part in response.aiter_text():
+                text += part
+                if after in text:
+                    for act in acts:
+                        act.go.set()
+        return text
 
     def ended(self) -> list[EndedRequest]:
         """The requests that are over, the newest first."""
@@ -305,6 +326,11 @@ class Cluster:
 
 def chat(**kwargs: Any) -> dict[str, Any]:
     return {"model": "m", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4, **kwargs}
+
+
+def body_for(path: str, **kwargs: Any) -> dict[str, Any]:
+    """A chat, or a completion."""
+    return chat(**kwargs) if "chat" in path else {"model": "m", "prompt": "hi", "max_tokens": 4, **kwargs}
 
 
 def events(text: str) -> list[Any]:

@@ -161,6 +161,9 @@ class StubWorker:
         #: What it answers to who asks for a proof that it knows the internal token; None: it does not know that page.
         self.prove: Callable[[str], str] | None = None
         self.num_proofs = 0
+        #: What it was told to do (drain, or resume), each with the key that came with it, and how it answers that.
+        self.told: list[tuple[str, str | None]] = []
+        self.told_status = 200
         #: The code of the error by which it says that its engine is dead, to all and to ``/health``; empty: it is not.
         self.dead = ""
         self.url = ""
@@ -174,6 +177,7 @@ class StubWorker:
             app.router.add_post("/tokenize", self._tokenize)
             app.router.add_post("/detokenize", self._detokenize)
         app.router.add_post("/internal/abort/{request_id}", self._abort)
+        app.router.add_post("/internal/{what:drain|resume}", self._told)
         app.router.add_post(leases_at_p.RELEASE_PATH, self._release)
         app.router.add_post(leases_at_p.HELD_PATH, self._held)
         app.router.add_get("/health", self._health)
@@ -195,6 +199,12 @@ class StubWorker:
         if self._runner is not None:
             await self._runner.cleanup()
             self._runner = None
+
+    def hangs(self) -> Hang:
+        """The next request does, until what is returned lets it go on."""
+        hang = Hang()
+        self.script.append(hang)
+        return hang
 
     @property
     def num_leases(self) -> int:
@@ -230,6 +240,10 @@ class StubWorker:
         if self.store is not None and leases:
             self.store.release(self.engine_id, leases)
         return web.json_response({"aborted": bool(leases)}, status=self.abort_status)
+
+    async def _told(self, request: web.Request) -> web.Response:
+        self.told.append((request.match_info["what"], request.headers.get("authorization")))
+        return web.json_response({"error": {"message": "no", "code": "worker_leaving"}}, status=self.told_status)
 
     async def _release(self, request: web.Request) -> web.Response:
         lease_ids = msgspec.json.decode(await request.read(), type=leases_at_p.LeaseIds).lease_ids

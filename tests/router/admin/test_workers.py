@@ -17,7 +17,7 @@ from baton_serve.core.protocol.worker_address import worker_address
 from baton_serve.router.admin.shared_workers import Shared
 from baton_serve.router.pool import pool
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
-from tests.kits.router.stub_workers import Hang, StubWorker
+from tests.kits.router.stub_workers import StubWorker
 
 pytestmark = pytest.mark.settings(internal_token="s3cret-internal")
 
@@ -125,8 +125,7 @@ async def test_a_request_that_runs_on_a_deleted_worker_is_finished(
     for worker in pair:
         await add(cluster, worker.url, worker.role)
     await eventually(lambda: all(worker.models for worker in cluster.pool))
-    hang = Hang()
-    d.script.append(hang)
+    hang = d.hangs()
     running = asyncio.create_task(cluster.post(chat()))
     await cluster.until_state("reading")
     for worker in pair:

@@ -25,7 +25,7 @@ from baton_serve.router.request.ended import MAX_TEXT_CHARS
 from baton_serve.router.request.states import LIVE
 from baton_serve.router.request.view import RequestView
 from tests.kits.patience import PATIENCE_S
-from tests.kits.router.cluster import Cluster, chat, eventually
+from tests.kits.router.cluster import Cluster, chat
 from tests.kits.router.stub_workers import Hang, Refuse
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ async def test_a_request_is_seen_on_its_way(cluster: Cluster) -> None:
         first = await anext(stream)
         assert (first.requests, set(first.counts.values())) == ([], {0})
         assert [(worker.id, worker.role) for worker in first.workers] == [("p0", "prefill"), ("d1", "decode")]
-        writer = await cluster.open(chat(stream=True, user="<b>me</b>"))
+        await cluster.open(chat(stream=True, user="<b>me</b>"))
         seen = await until(stream, "prefilling")
         assert (seen.prefill_worker, seen.decode_worker, seen.lease_remaining_ms) == ("p0", None, None)
         assert seen.user == "<b>me</b>"
@@ -79,7 +79,6 @@ async def test_a_request_is_seen_on_its_way(cluster: Cluster) -> None:
         async for snapshot in stream:
             if not snapshot.requests:
                 break
-        writer.close()
     cluster.check_idle()
 
 
@@ -128,7 +127,8 @@ async def test_only_the_oldest_and_newest_of_many_requests_are_listed(cluster: C
     p = await cluster.add("prefill", limit=1)
     p.script += [Hang() for _ in range(2)]
     num_requests = MAX_LISTED + 5
-    writers = [await cluster.open(chat(user="x" * 256)) for _ in range(num_requests)]
+    for _ in range(num_requests):
+        await cluster.open(chat(user="x" * 256))
     await cluster.until_state("queued", num_requests - 2)
     shown = now(cluster)
     assert (len(shown.requests), shown.num_hidden) == (MAX_LISTED, 5)
@@ -140,11 +140,6 @@ async def test_only_the_oldest_and_newest_of_many_requests_are_listed(cluster: C
     assert oldest_ms is not None and oldest_ms >= waited_ms
     assert shown.queues.held == schema.Queue(0, None)
     assert {request.user for request in shown.requests} == {"x" * MAX_TEXT_CHARS}
-    for writer in writers:
-        writer.close()
-    for writer in writers:
-        await writer.wait_closed()
-    await eventually(lambda: len(cluster.active) == 0)
 
 
 async def test_the_ages_of_all_requests_are_of_one_moment(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +147,8 @@ async def test_the_ages_of_all_requests_are_of_one_moment(cluster: Cluster, monk
     await cluster.add("decode")
     p = await cluster.add("prefill", limit=1)
     p.script += [Hang() for _ in range(2)]
-    writers = [await cluster.open(chat()) for _ in range(5)]
+    for _ in range(5):
+        await cluster.open(chat())
     await cluster.until_state("queued", 3)
     recorder = HistoryRecorder(cluster.router.requests)
     loop = asyncio.get_running_loop()
@@ -165,9 +161,6 @@ async def test_the_ages_of_all_requests_are_of_one_moment(cluster: Cluster, monk
         ]
     assert len(ages) == 5
     assert ages == sorted(ages, reverse=True)
-    for writer in writers:
-        writer.close()
-    await eventually(lambda: len(cluster.active) == 0)
 
 
 @pytest.mark.settings(admin_token="secret")

@@ -10,7 +10,7 @@ import pytest
 
 from baton_serve.core.protocol.errors import UnavailableError
 from tests.kits.router.cluster import Cluster, eventually
-from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Raw, Refuse, StreamThen, word
+from tests.kits.router.stub_workers import FIRST_TOKEN, Raw, Refuse, StreamThen, word
 from tests.kits.router.vllm_server import add_vllm
 from tests.kits.strict_types import count_of, messages_error_of
 from tests.router.dialects.conftest import NUM_TOKENS, Spoken
@@ -53,7 +53,7 @@ async def test_a_request_is_a_chat_for_p_and_d(cluster: Cluster, spoken: Spoken)
 
 async def test_a_stream_begins_with_ps_token(cluster: Cluster, spoken: Spoken) -> None:
     _, d = await cluster.fleet("prefill", "decode")
-    d.script.append(hang := Hang())
+    hang = d.hangs()
     body = spoken.body(stream=True)
     async with cluster.client.stream("POST", spoken.path, json=body) as answer:
         parts = answer.aiter_text()
@@ -113,7 +113,7 @@ async def test_an_answer_that_starts_again_begins_once(cluster: Cluster, spoken:
     """P's token had no text, so the client has nothing yet; and nobody can go on for the D that died."""
     p, d = await cluster.fleet("prefill", "decode")
     p.first_text = ""
-    d.script.append(hang := Hang())
+    hang = d.hangs()
     request = asyncio.create_task(ask(cluster, spoken))
     await cluster.until_state("reading")
     await cluster.add("both", digest="new", weights="others")
@@ -197,10 +197,7 @@ async def test_an_error_in_the_stream_of_d_is_told_in_the_dialect(cluster: Clust
     act = StreamThen(2, "error")
     d.error_code = 400
     d.script.append(act)
-    request = asyncio.create_task(ask(cluster, spoken))
-    await cluster.until_state("decoding")
-    act.go.set()
-    events = await request
+    events = spoken.events(await cluster.streamed(spoken.body(stream=True), act, after=word(2), path=spoken.path))
     assert events[-1].type == ("response.failed" if spoken.path == "/v1/responses" else "error")
     assert "broke" in events[-1].to_json()
     assert cluster.metrics.outcomes["failed", ""] == 1
@@ -210,10 +207,7 @@ async def test_a_stream_that_cannot_go_on_fails_in_the_dialect(cluster: Cluster,
     worker = await cluster.add("both", ours=False)
     act = StreamThen(2, "die")
     worker.script.append(act)
-    request = asyncio.create_task(ask(cluster, spoken))
-    await cluster.until_state("decoding")
-    act.go.set()
-    events = await request
+    events = spoken.events(await cluster.streamed(spoken.body(stream=True), act, after=word(1), path=spoken.path))
     assert spoken.text_of(events) == word(0) + word(1)
     assert events[-1].type == ("response.failed" if spoken.path == "/v1/responses" else "error")
     assert cluster.metrics.outcomes["failed", "upstream_error"] == 1

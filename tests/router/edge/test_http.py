@@ -25,7 +25,6 @@ async def said(cluster: Cluster, sent: bytes) -> tuple[bytes, bytes]:
     reader, writer = await cluster.connect()
     writer.write(sent)
     head, _, body = (await reader.read()).partition(b"\r\n\r\n")
-    writer.close()
     return head, body
 
 
@@ -53,7 +52,6 @@ class TestOffers:
             length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
             assert head.startswith("HTTP/1.1 200 ")
             assert known in (await reader.readexactly(length)).decode()
-        writer.close()
 
 
 class TestOldClients:

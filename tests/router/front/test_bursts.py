@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from baton_serve.router.front.worker_calls import MOST_IN_A_TURN, WorkerCalls
 from tests.kits.port import Caller
 from tests.kits.router.cluster import Cluster, chat, eventually
-from tests.kits.router.stub_workers import Hang
 
 NUM = 3 * MOST_IN_A_TURN + 5
 
@@ -28,7 +26,7 @@ REQUEST = request("/v1/chat/completions", chat())
 
 
 @pytest.fixture
-async def clients(cluster: Cluster) -> AsyncIterator[list[Caller]]:
+async def clients(cluster: Cluster) -> list[Caller]:
     """Connections that have had an answer, so that what is sent on all of them together is read in one turn."""
     for role in ("prefill", "decode"):
         await cluster.add(role, limit=2 * NUM)
@@ -36,9 +34,7 @@ async def clients(cluster: Cluster) -> AsyncIterator[list[Caller]]:
     for caller in made:
         caller.writer.write(REQUEST)
         assert (await caller.answer()).status == 200
-    yield made
-    for caller in made:
-        caller.writer.close()
+    return made
 
 
 @pytest.mark.interpreted
@@ -89,8 +85,7 @@ async def test_a_burst_does_not_overfill_the_queue(cluster: Cluster, clients: li
     prefill, _ = cluster.workers
     (worker,) = [one for one in cluster.pool if one.worker_id == prefill.name]
     worker.usage.limit = 1
-    hang = Hang()
-    prefill.script.append(hang)
+    hang = prefill.hangs()
     for caller in clients:
         caller.writer.write(REQUEST)
     await eventually(lambda: len(cluster.active) == 11)
@@ -130,6 +125,4 @@ async def test_a_burst_of_requests_for_several_answers_does_not_overfill_the_que
     for place in taken:
         pool.leave(place)
     assert Counter([(await one).status for one in answers]) == {200: 1, 429: len(callers) - 1}
-    for caller in callers:
-        caller.writer.close()
     await eventually(cluster.is_idle)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 
 import pytest
 
@@ -47,10 +46,8 @@ async def prefill(cluster: Cluster) -> StubWorker:
 
 
 @pytest.fixture
-async def caller(cluster: Cluster, prefill: StubWorker) -> AsyncIterator[Caller]:
-    reader, writer = await cluster.connect()
-    yield Caller(reader, writer)
-    writer.close()
+async def caller(cluster: Cluster, prefill: StubWorker) -> Caller:
+    return Caller(*await cluster.connect())
 
 
 async def test_a_head_with_another_key_is_refused_each_time(caller: Caller) -> None:
@@ -75,8 +72,7 @@ async def test_a_head_that_passed_once_is_still_refused_when_there_are_too_many(
     lines = (KEY, f"origin: {PAGE}")
     for _ in range(NUM):
         assert (await ask(caller, *lines)).status == 200
-    hang = Hang()
-    prefill.script.append(hang)
+    hang = prefill.hangs()
     other = asyncio.create_task(cluster.post(chat(), headers={"authorization": "Bearer key"}))
     await cluster.until_state("prefilling")
     answer = await ask(caller, *lines)

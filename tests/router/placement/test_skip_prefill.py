@@ -10,7 +10,7 @@ import pytest
 from baton_serve.router.placement import Prefilled, SkipPrefill, SkipPrefillRule
 from baton_serve.router.placement.policies.affinity import Affinity
 from baton_serve.router.settings import RouterSettings
-from tests.kits.router.cluster import Cluster, chat, events, spoken
+from tests.kits.router.cluster import Cluster, body_for, chat, events, spoken
 from tests.kits.router.placement import prompt, with_blocks, worker
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Refuse, StreamThen, StubWorker, word
 
@@ -66,10 +66,9 @@ async def three(cluster: Cluster) -> list[StubWorker]:
     return made
 
 
-def body_for(path: str, text: str = "hi", **kwargs: Any) -> dict[str, Any]:
-    if "chat" in path:
-        return chat(messages=[{"role": "user", "content": text}], **kwargs)
-    return {"model": "m", "prompt": text, "max_tokens": 4, **kwargs}
+def saying(path: str, text: str, **kwargs: Any) -> dict[str, Any]:
+    asked = {"messages": [{"role": "user", "content": text}]} if "chat" in path else {"prompt": text}
+    return body_for(path, **asked, **kwargs)
 
 
 PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
@@ -106,7 +105,7 @@ class TestShort:
 
     async def test_a_longer_prompt_goes_to_p(self, cluster: Cluster) -> None:
         p, _, _ = await three(cluster)
-        assert (await cluster.post(body_for("chat", "x" * 40))).status_code == 200
+        assert (await cluster.post(saying("chat", "x" * 40))).status_code == 200
         assert len(p.bodies) == 1
         assert cluster.metrics.skipped_prefill == {"short": 0, "cached": 0, "unreachable": 0}
 
@@ -118,8 +117,7 @@ class TestShort:
 
     async def test_a_short_prompt_goes_to_p_while_no_d_has_room(self, cluster: Cluster) -> None:
         p, d = await cluster.add("prefill"), await cluster.add("decode", limit=1)
-        hang = Hang()
-        d.script.append(hang)
+        hang = d.hangs()
         first = asyncio.create_task(cluster.post(chat()))
         await cluster.until_state("decoding")
         second = asyncio.create_task(cluster.post(chat()))
@@ -171,24 +169,24 @@ class TestCached:
     ) -> None:
         p, d1, d2 = await three(cluster)
         text = "a" * 2048
-        await cluster.post(body_for(path, text), path)
+        await cluster.post(saying(path, text), path)
         (had,) = [d for d in (d1, d2) if d.bodies]
-        response = await cluster.post(body_for(path, text + "b" * 256, stream=stream), path)
+        response = await cluster.post(saying(path, text + "b" * 256, stream=stream), path)
         assert response.status_code == 200
         assert (len(p.bodies), len(had.bodies)) == (1, 2)
         assert "kv_transfer_params" not in had.bodies[1]
         assert cluster.metrics.skipped_prefill == {"short": 0, "cached": 1, "unreachable": 0}
-        await cluster.post(body_for(path, "c" * 2048), path)
+        await cluster.post(saying(path, "c" * 2048), path)
         assert len(p.bodies) == 2, "another conversation"
         cluster.check_idle()
 
     async def test_the_next_turn_goes_to_p_while_the_d_that_has_it_has_no_room(self, cluster: Cluster) -> None:
         p, d1, d2 = await three(cluster)
         text = "a" * 2048
-        await cluster.post(body_for("chat", text))
+        await cluster.post(saying("chat", text))
         (name,) = [d.name for d in (d1, d2) if d.bodies]
         had = cluster.pool.get(name)
         assert had is not None
         had.standing.left_out = True
-        await cluster.post(body_for("chat", text))
+        await cluster.post(saying("chat", text))
         assert (len(p.bodies), len(d1.bodies), len(d2.bodies)) == (2, 1, 1)

@@ -109,8 +109,7 @@ class TestPrompts:
 
     async def test_prompts_wait_until_a_decode_worker_has_read(self, cluster: Cluster) -> None:
         p, d = await cluster.add("prefill"), await cluster.add("decode", limit=1)
-        hang = Hang()
-        d.script.append(hang)
+        hang = d.hangs()
         asked = []
         for held in range(3):
             asked.append(asyncio.create_task(cluster.post(chat())))

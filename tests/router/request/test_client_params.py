@@ -6,15 +6,10 @@ from typing import Any
 
 import pytest
 
-from tests.kits.router.cluster import Cluster, chat
+from tests.kits.router.cluster import Cluster, body_for
 
 PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 EVIL: dict[str, Any] = {"do_remote_prefill": True, "remote_host": "evil", "remote_port": 1}
-
-
-def body_for(path: str, **more: Any) -> dict[str, Any]:
-    asked = chat() if "chat" in path else {"model": "m", "prompt": "hi", "max_tokens": 4}
-    return asked | more
 
 
 @PATHS

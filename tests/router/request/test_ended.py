@@ -155,11 +155,10 @@ async def test_an_error_in_the_stream_is_a_request_that_failed_while_decoding(cl
     d.error_code = 400
     broken = StreamThen(2, "error")
     d.script.append(broken)
-    writer = await cluster.open(chat(stream=True))
+    await cluster.open(chat(stream=True))
     await cluster.until_state("decoding")
     broken.go.set()
     await eventually(lambda: len(cluster.ended_requests) == 1)
-    writer.close()
     (row,) = await listed(cluster)
     assert (row["outcome"], row["ended_in"], row["status"]) == ("failed", "decoding", 400)
 

@@ -154,11 +154,7 @@ async def test_a_comment_shows_that_the_prompt_is_complete(cluster: Cluster) -> 
     (p,) = await cluster.fleet("both")
     act = Raw([named("", "the prompt") + b":\n\n", None, named("7,8", " t"), b":end\n", b"data: [DONE]\n\n"])
     p.script.append(act)
-    async with cluster.client.stream("POST", TEXT, json=echo(stream=True)) as response:
-        text = ""
-        async for part in response.aiter_text():
-            text += part
-            act.go.set()
+    text = await cluster.streamed(echo(stream=True), act, after="the prompt", path=TEXT)
     assert spoken(text) == "the prompt t"
 
 
@@ -185,8 +181,7 @@ async def test_a_prompt_that_is_larger_than_any_answer_is_a_clear_error(cluster:
 
 async def test_a_stream_may_take_as_long_as_a_prefill(cluster: Cluster) -> None:
     p, _ = await cluster.fleet("prefill", "decode")
-    hang = Hang()
-    p.script.append(hang)
+    hang = p.hangs()
     request = asyncio.create_task(cluster.post(echo(stream=True), TEXT))
     await cluster.until_state("reading")
     await asyncio.sleep(0.4)  # longer than a D may take to begin a stream

@@ -37,19 +37,6 @@ SENT: dict[str, list[bytes | None]] = {
 }
 
 
-async def go_on_after(seen: str, cluster: Cluster, *raws: Raw) -> str:
-    """The stream, whose D wait until the client has seen that."""
-    async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(max_tokens=20, stream=True)) as response:
-        assert response.status_code == 200
-        text = ""
-        async for part in response.aiter_text():
-            text += part
-            if seen in text:
-                for raw in raws:
-                    raw.go.set()
-    return text
-
-
 def check_nobody_is_blamed(cluster: Cluster, fleet: list[Any]) -> None:
     assert all(worker.standing.breaker.state is BreakerState.CLOSED for worker in cluster.pool)
     assert sum(len(worker.bodies) for worker in fleet) == 1, "not computed again"
@@ -64,7 +51,9 @@ async def test_a_large_event_inside_of_a_stream_is_one_error(cluster: Cluster, s
     fleet = [await cluster.add("decode") for _ in range(2)]
     for d in fleet:
         d.script.append(Raw(SENT[sent], then="hang"))
-    text = await go_on_after(word(1) if "later" in sent else word(0), cluster, *(d.script[0] for d in fleet))
+    acts = [d.script[0] for d in fleet]
+    seen = word(1) if "later" in sent else word(0)
+    text = await cluster.streamed(chat(max_tokens=20, stream=True), *acts, after=seen)
     (error,) = (event["error"] for event in events(text) if "error" in event)
     assert (error["code"], f"{LIMIT} bytes (max_event_bytes)" in error["message"]) == ("event_too_large", True)
     assert spoken(text).startswith(word(0)) and "xxx" not in text
@@ -88,7 +77,7 @@ async def test_a_large_event_behind_the_end_is_no_error(cluster: Cluster, then: 
     _, d = await cluster.fleet("prefill", "decode")
     raw = Raw([b":8\n" + token(word(1)), b":end\n" + DONE, None, LARGE if then == "whole" else LARGE[:-2]], then="hang")
     d.script.append(raw)
-    text = await go_on_after("[DONE]", cluster, raw)
+    text = await cluster.streamed(chat(max_tokens=20, stream=True), raw, after="[DONE]")
     assert spoken(text) == word(0) + word(1) and "error" not in text
     assert cluster.metrics.outcomes == {("done", ""): 1}
     cluster.check_idle()

@@ -15,7 +15,7 @@ from baton_serve.core.process.log import FACTS
 from baton_serve.router.request.attempts import CLEARED_AFTER_TOKENS
 from baton_serve.router.request.failure_table import Failure
 from baton_serve.router.steps.failures import failure_of
-from tests.kits.router.cluster import Cluster, chat, events, eventually, spoken
+from tests.kits.router.cluster import Cluster, body_for, chat, events, eventually, spoken
 from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, Raw, Refuse, Reset, StreamThen, StubWorker, word
 
 NUM_TOKENS = 8
@@ -25,11 +25,10 @@ PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completion
 BROKEN = {"error": {"message": "broken", "type": "server_error", "code": "oops"}}
 
 
-def body_for(path: str, **more: Any) -> dict[str, Any]:
-    wanted = {"stream": True, "stream_options": {"include_usage": True}, **more}
-    if "chat" in path:
-        return chat(max_tokens=NUM_TOKENS, **wanted)
-    return {"model": "m", "prompt": "hi", "max_tokens": NUM_TOKENS, **wanted}
+def streamed_body(path: str, **more: Any) -> dict[str, Any]:
+    return body_for(
+        path, **{"max_tokens": NUM_TOKENS, "stream": True, "stream_options": {"include_usage": True}, **more}
+    )
 
 
 async def broken_off(
@@ -40,7 +39,7 @@ async def broken_off(
     for d, act in zip(all_d, acts, strict=True):
         d.script.append(act)
         d.bodies.clear()
-    request = asyncio.create_task(cluster.post(body_for(path), path))
+    request = asyncio.create_task(cluster.post(streamed_body(path), path))
     await cluster.until_state("decoding")
     for d, act in zip(all_d, acts, strict=True):
         d.script = deque(behind)
@@ -53,7 +52,7 @@ async def replaced(cluster: Cluster, path: str, weights: str) -> tuple[str, Stub
     d, _ = await cluster.fleet("decode", "prefill")
     act = StreamThen(2, "die")
     d.script.append(act)
-    request = asyncio.create_task(cluster.post(body_for(path), path))
+    request = asyncio.create_task(cluster.post(streamed_body(path), path))
     await cluster.until_state("decoding")
     _, other = await cluster.fleet("prefill", "decode", digest="new", weights=weights)
     act.go.set()
@@ -78,11 +77,9 @@ async def test_other_weights_do_not_go_on(cluster: Cluster, path: str) -> None:
 
 
 async def broken_raw(cluster: Cluster, d: StubWorker, raw: Raw) -> str:
+    """The stream of what D sends, which goes on once the client has D's first token."""
     d.script.append(raw)
-    request = asyncio.create_task(cluster.post(body_for(CHAT)))
-    await cluster.until_state("decoding")
-    raw.go.set()
-    return (await request).text
+    return await cluster.streamed(streamed_body(CHAT), raw, after=word(1))
 
 
 def check_whole(text: str, path: str) -> None:
@@ -127,10 +124,9 @@ async def test_the_last_token_of_a_completion_without_a_limit_is_not_handed_over
     p, d = await cluster.fleet("prefill", "decode")
     broken = StreamThen(14, "die")
     d.script.append(broken)
-    request = asyncio.create_task(cluster.post({"model": "m", "prompt": "hi", "stream": True}, "/v1/completions"))
-    await cluster.until_state("decoding")
-    broken.go.set()
-    assert spoken((await request).text) == "".join(map(word, range(16)))
+    asked = {"model": "m", "prompt": "hi", "stream": True}
+    text = await cluster.streamed(asked, broken, after=word(14), path="/v1/completions")
+    assert spoken(text) == "".join(map(word, range(16)))
     assert (len(p.bodies), len(d.bodies)) == (1, 2), "the last token is not handed over"
     assert len(d.bodies[1]["kv_transfer_params"]["resume"]["token_ids"]) == 15
     cluster.check_idle()
@@ -141,7 +137,7 @@ async def test_d_prefills_a_stream_that_breaks_when_no_p_is_left(cluster: Cluste
     p, d = await cluster.fleet("prefill", "decode")
     broken = StreamThen(2, "die")
     d.script.append(broken)
-    request = asyncio.create_task(cluster.post(body_for(path), path))
+    request = asyncio.create_task(cluster.post(streamed_body(path), path))
     await cluster.until_state("decoding")
     await p.stop()
     broken.go.set()
@@ -166,7 +162,7 @@ async def test_p_gives_the_last_token_itself(cluster: Cluster) -> None:
     p, d = await cluster.fleet("prefill", "decode")
     broken = StreamThen(3, "die")
     d.script.append(broken)
-    request = asyncio.create_task(cluster.post(body_for(CHAT), CHAT))
+    request = asyncio.create_task(cluster.post(streamed_body(CHAT), CHAT))
     await cluster.until_state("decoding")
     p.finish_reason = "stop"
     broken.go.set()
@@ -199,7 +195,7 @@ async def test_a_stream_is_aborted_when_its_client_leaves_while_it_is_moved(clus
     broken = StreamThen(2, "error")
     d.script.append(broken)
     p.script.extend([None, Hang()])
-    writer = await cluster.open(body_for(CHAT))
+    writer = await cluster.open(streamed_body(CHAT))
     await cluster.until_state("decoding")
     broken.go.set()
     await eventually(lambda: len(p.bodies) == 2)
@@ -279,7 +275,7 @@ class TestPoison:
         victims = [await cluster.add(role) for _ in range(5)]
         for victim in victims:
             victim.script.append(Reset())
-        response = await cluster.post(body_for(CHAT, stream=stream) | ({} if stream else {"stream_options": None}))
+        response = await cluster.post(streamed_body(CHAT, stream=stream) | ({} if stream else {"stream_options": None}))
         error = events(response.text)[-1] if response.status_code == 200 else response.json()
         assert error["error"]["code"] == "worker_deaths"
         assert sum(len(victim.bodies) for victim in victims) == 2
@@ -293,7 +289,7 @@ class TestPoison:
             act = StreamThen(2, "die")
             act.go.set()
             victim.script.append(act)
-        text = (await cluster.post(body_for(CHAT))).text
+        text = (await cluster.post(streamed_body(CHAT))).text
         assert spoken(text) == "".join(map(word, range(6))), "what each of two prefills and two D gave"
         assert events(text)[-1]["error"]["code"] == "worker_deaths"
         assert sum(len(victim.bodies) for victim in victims) == 2
@@ -330,7 +326,7 @@ class TestPoison:
             act = StreamThen(num, "die")
             act.go.set()
             victim.script += [act] * (num < self.MAX_TOKENS)
-        return (await cluster.post(body_for(CHAT) | {"max_tokens": self.MAX_TOKENS})).text, victims
+        return (await cluster.post(streamed_body(CHAT) | {"max_tokens": self.MAX_TOKENS})).text, victims
 
     async def test_a_worker_that_breaks_twice_has_died_once(self, cluster: Cluster) -> None:
         """The only one there is: it is asked again before anybody can know that it is about to be gone."""
@@ -351,8 +347,7 @@ class TestPoison:
         _, d = await cluster.fleet("prefill", "decode")
         await cluster.post(chat())
         upstream = cluster.upstream
-        hang = Hang()
-        d.script.append(hang)
+        d.hangs()
         call = asyncio.create_task(upstream.request("POST", d.url, CHAT, (), b'{"stream":true}', 5))
         await eventually(lambda: len(d.bodies) == 2)
         await d.stop()

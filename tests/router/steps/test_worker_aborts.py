@@ -78,10 +78,7 @@ async def test_a_stream_goes_on_where_it_was_aborted(cluster: Cluster) -> None:
     d.error_code = "aborted"
     d.script.append(act)
     p.script.extend([None, REFUSED, REFUSED])
-    request = asyncio.create_task(cluster.post(chat(stream=True)))
-    await cluster.until_state("decoding")
-    act.go.set()
-    text = (await request).text
+    text = await cluster.streamed(chat(stream=True), act, after=word(1))
     assert (spoken(text), events(text)[-1]) == (WHOLE, "[DONE]")
     assert (len(p.bodies), len(d.bodies)) == (4, 2)
     assert breaker_failures(cluster) == 0
@@ -146,8 +143,5 @@ class TestBudget:
             act = StreamThen(1, "error")
             d.script.append(act)
             p.script.extend([None, REFUSED, REFUSED, REFUSED])
-            request = asyncio.create_task(cluster.post(chat(stream=True)))
-            await cluster.until_state("decoding")
-            act.go.set()
-            assert spoken((await request).text) == WHOLE
+            assert spoken(await cluster.streamed(chat(stream=True), act, after=word(1))) == WHOLE
         assert cluster.metrics.num_over_budget == 0

@@ -15,7 +15,7 @@ from baton_serve.core.protocol.leases_at_p import Held
 from baton_serve.router.pool import Worker
 from baton_serve.router.upstream import internal_calls, missing_engines
 from tests.kits.router.cluster import Cluster, chat, eventually
-from tests.kits.router.stub_workers import Hang, Raw, StubWorker
+from tests.kits.router.stub_workers import Raw, StubWorker
 
 if TYPE_CHECKING:
     import httpx
@@ -147,8 +147,7 @@ async def test_a_missing_p_that_holds_nothing_any_more_is_not_asked_again(missin
 
 
 async def test_a_p_that_answers_a_request_while_it_is_missing_is_asked(missing: Missing) -> None:
-    hold = Hang()
-    missing.p.script.append(hold)
+    hold = missing.p.hangs()
     asked = asyncio.create_task(missing.cluster.post(chat()))
     await missing.cluster.until_state("prefilling")
     missing.cluster.workers.remove(missing.p)

@@ -64,7 +64,6 @@ async def test_a_p_whose_answer_is_half_read_drops_its_lease(cluster: Cluster, w
     if why != "shutdown":
         page = (await cluster.client.get("/metrics")).text
         assert 'baton_router_prefill_aborts_total{outcome="aborted"} 1.0' in page
-    writer.close()
 
 
 async def test_an_answer_that_was_read_is_not_aborted(cluster: Cluster) -> None:

@@ -95,13 +95,9 @@ async def test_an_error_event_in_a_stream_is_passed_on_and_counted(cluster: Clus
     error = event("error", {"error": {"type": "internal_error", "message": "boom"}})
     act = Raw([event("content_block_delta", {}), None, error])
     server.script.append(act)
-    said = b""
     asked = {"model": "m", "messages": [], "stream": True}
-    async with cluster.client.stream("POST", "/v1/messages", json=asked) as answer:
-        async for data in answer.aiter_bytes():
-            said += data
-            act.go.set()
-    assert said.endswith(error)
+    said = await cluster.streamed(asked, act, after="content_block_delta", path="/v1/messages")
+    assert said.endswith(error.decode())
     assert cluster.metrics.outcomes["failed", ""] == 1
 
 
@@ -215,14 +211,13 @@ async def test_a_client_that_leaves_is_told_to_the_worker(cluster: Cluster) -> N
 async def test_a_request_is_listed_and_can_be_aborted(cluster: Cluster) -> None:
     server, _ = await add_vllm(cluster, "both")
     server.script.append(Hang())
-    writer = await cluster.open({"model": "m", "input": "hi", "user": "me"}, "/v1/responses")
+    await cluster.open({"model": "m", "input": "hi", "user": "me"}, "/v1/responses")
     await eventually(lambda: len(server.bodies) == 1)
     listed = (await cluster.client.get("/admin/requests")).json()["requests"]
     assert [(one["endpoint"], one["user"]) for one in listed] == [("/v1/responses", "me")]
     assert (await cluster.client.post("/admin/abort", json={"user": "me"})).status_code == 200
     await eventually(cluster.is_idle)
     assert cluster.metrics.outcomes["aborted", "request_cancelled"] == 1
-    writer.close()
 
 
 @pytest.mark.settings(api_keys=["right"])

@@ -13,7 +13,7 @@ from baton_serve.core.process.log import JsonFormatter, TextFormatter
 from baton_serve.router.telemetry.metrics.labels import MAX_VALUES, OTHER, BoundedLabel
 from baton_serve.router.telemetry.metrics.metrics import PHASES
 from tests.kits.router.cluster import Cluster, chat, eventually
-from tests.kits.router.stub_workers import Hang, Refuse
+from tests.kits.router.stub_workers import Refuse
 
 NASTY = "x\nforged \x1b[2J\u2028\x85 line"
 
@@ -114,8 +114,7 @@ def test_models_that_workers_list_are_bounded_too() -> None:
 
 async def test_a_request_on_a_worker_counts_as_running(cluster: Cluster) -> None:
     await cluster.fleet("prefill", "decode")
-    hang = Hang()
-    cluster.workers[0].script.append(hang)
+    hang = cluster.workers[0].hangs()
     asked = asyncio.create_task(cluster.post(chat()))
     await eventually(lambda: bool(cluster.workers[0].bodies))
     text = (await cluster.client.get("/metrics")).text
