@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 import pytest_asyncio
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from baton_serve.router.settings import RouterSettings
+from baton_serve.router.telemetry.tracing.provider import Tracing
 from tests.kits.router.cluster import Cluster, make_settings
+from tests.kits.router.process import Announced
 
 
 @pytest.fixture
@@ -29,3 +33,20 @@ async def cluster(settings: RouterSettings) -> AsyncIterator[Cluster]:
     finally:
         with contextlib.suppress(ConnectionError):
             await made.close()
+
+
+@pytest.fixture
+def exporter(cluster: Cluster) -> Iterator[InMemorySpanExporter]:
+    """The cluster's router is traced, into memory."""
+    made = InMemorySpanExporter()
+    tracing = Tracing([SimpleSpanProcessor(made)], {})
+    cluster.front.trace_with(tracing)
+    yield made
+    tracing.close()
+
+
+@pytest_asyncio.fixture
+async def announced(redis_url: str) -> AsyncIterator[Announced]:
+    """Workers that announce themselves in Redis, for routers that are processes."""
+    async with Announced(redis_url) as made:
+        yield made

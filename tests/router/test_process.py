@@ -12,7 +12,6 @@ from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 import redis
 
 from baton_serve.core.leases.in_redis.store import RedisLeaseStore
@@ -25,19 +24,12 @@ from tests.kits.router.process import Announced, RouterProcess, until_workers
 from tests.kits.router.stub_workers import Hang, word
 
 
-@pytest_asyncio.fixture
-async def announced(redis_url: str) -> AsyncIterator[Announced]:
-    async with Announced(redis_url) as made:
-        yield made
-
-
 async def test_a_router_discovers_workers_renews_leases_and_stops_in_order(
     redis_url: str, announced: Announced
 ) -> None:
     router = await RouterProcess().start(redis_url=redis_url, lease_duration_ms=600, lease_renew_interval_ms=100)
     await until_workers(router.url, 2)
-    hang = Hang()
-    announced.d.script.append(hang)
+    hang = announced.d.hangs()
     async with httpx.AsyncClient(base_url=router.url, timeout=PATIENCE_S) as client:
         request = asyncio.create_task(client.post("/v1/chat/completions", json=chat(stream=True)))
         await eventually(lambda: len(announced.d.bodies) == 1)
@@ -150,15 +142,12 @@ async def first_answer(url: str, path: str) -> Any:
                 await asyncio.sleep(0.005)
 
 
-async def test_the_first_requests_find_who_is_there(redis_url: str, announced: Announced) -> None:
+async def test_the_first_requests_find_who_is_there(redis_url: str, announced: Announced, free_port: int) -> None:
     """They were in the backlog of the port while the router started, and are answered before anything else."""
     first = await RouterProcess().start(redis_url=redis_url)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    starting = asyncio.create_task(RouterProcess().start(redis_url=redis_url, port=port))
+    starting = asyncio.create_task(RouterProcess().start(redis_url=redis_url, port=free_port))
     paths = ["/admin/workers", "/admin/routers"]
-    workers, routers = await asyncio.gather(*(first_answer(f"http://127.0.0.1:{port}", path) for path in paths))
+    workers, routers = await asyncio.gather(*(first_answer(f"http://127.0.0.1:{free_port}", path) for path in paths))
     assert [worker["id"] for worker in workers["workers"]] == ["d", "p"]
     assert len(routers["routers"]) == 2
     for router in (await starting, first):

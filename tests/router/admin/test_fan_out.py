@@ -11,7 +11,6 @@ from typing import Any
 
 import httpx
 import pytest
-import pytest_asyncio
 
 from baton_serve.core.protocol.ids import short
 from baton_serve.core.protocol.request_ids import new_request_id, owner_of
@@ -87,14 +86,8 @@ async def three(redis_url: str, workers: Announced, **settings: Any) -> AsyncIte
         await made.close()
 
 
-@pytest_asyncio.fixture
-async def workers(redis_url: str) -> AsyncIterator[Announced]:
-    async with Announced(redis_url) as made:
-        yield made
-
-
-async def test_every_router_lists_and_aborts_the_requests_of_all(redis_url: str, workers: Announced) -> None:
-    async with three(redis_url, workers) as routers:
+async def test_every_router_lists_and_aborts_the_requests_of_all(redis_url: str, announced: Announced) -> None:
+    async with three(redis_url, announced) as routers:
         tasks = [await routers.start(i) for i in range(3)]
         for i in range(3):
             listing = await routers.get(i, "/admin/requests")
@@ -128,12 +121,12 @@ async def test_every_router_lists_and_aborts_the_requests_of_all(redis_url: str,
         assert answer.json()["unreachable_routers"] == []
         assert [(await task).status_code for task in tasks[:2]] == [499, 499]
         assert (await routers.get(0, "/admin/requests"))["requests"] == []
-        await eventually(lambda: workers.held() == [])
+        await eventually(lambda: announced.held() == [])
 
 
 @pytest.mark.slow
-async def test_an_abort_by_filter_holds_on_every_router(redis_url: str, workers: Announced) -> None:
-    async with three(redis_url, workers) as routers:
+async def test_an_abort_by_filter_holds_on_every_router(redis_url: str, announced: Announced) -> None:
+    async with three(redis_url, announced) as routers:
         for i in range(2):
             await routers.start(i)
         for wanted, count in (({"model": "another"}, 0), ({"worker": "d", "state": "reading"}, 2)):
@@ -143,8 +136,8 @@ async def test_an_abort_by_filter_holds_on_every_router(redis_url: str, workers:
 
 
 @pytest.mark.slow
-async def test_a_router_that_does_not_answer_is_named(redis_url: str, workers: Announced) -> None:
-    async with three(redis_url, workers) as routers:
+async def test_a_router_that_does_not_answer_is_named(redis_url: str, announced: Announced) -> None:
+    async with three(redis_url, announced) as routers:
         await routers.start(1)
         (row,) = (await routers.get(0, "/admin/requests"))["requests"]
         os.kill(routers.processes[1].process.pid, signal.SIGSTOP)
@@ -160,8 +153,8 @@ async def test_a_router_that_does_not_answer_is_named(redis_url: str, workers: A
 
 
 @pytest.mark.slow
-async def test_a_dead_router_is_not_asked_any_more(redis_url: str, workers: Announced) -> None:
-    async with three(redis_url, workers) as routers:
+async def test_a_dead_router_is_not_asked_any_more(redis_url: str, announced: Announced) -> None:
+    async with three(redis_url, announced) as routers:
         await routers.start(1)
         (row,) = (await routers.get(0, "/admin/requests"))["requests"]
         os.kill(routers.processes[1].process.pid, signal.SIGKILL)
@@ -171,10 +164,10 @@ async def test_a_dead_router_is_not_asked_any_more(redis_url: str, workers: Anno
 
 
 @pytest.mark.slow
-async def test_a_worker_that_one_router_adds_is_known_to_all(redis_url: str, workers: Announced) -> None:
+async def test_a_worker_that_one_router_adds_is_known_to_all(redis_url: str, announced: Announced) -> None:
     """Added, drained, resumed and deleted through different routers; one that starts later learns it."""
     url = "http://127.0.0.1:9"
-    async with three(redis_url, workers) as routers:
+    async with three(redis_url, announced) as routers:
         added = await routers.clients[0].post("/admin/workers", json={"url": url, "role": "decode"})
         assert (added.status_code, added.json()["unreachable_routers"]) == (201, [])
         again = await routers.clients[1].post("/admin/workers", json={"url": url, "role": "decode"})
@@ -200,7 +193,7 @@ async def left_out(client: httpx.AsyncClient, url: str) -> bool | None:
 
 
 @pytest.mark.slow
-async def test_internal_paths_are_not_on_the_client_port(redis_url: str, workers: Announced) -> None:
+async def test_internal_paths_are_not_on_the_client_port(redis_url: str, announced: Announced) -> None:
     router = await RouterProcess().start(redis_url=redis_url, internal_token="s3cret-internal")
     async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
         for path in ("/internal/requests", "/internal/alive/" + "0" * 12, "/internal/keepers"):

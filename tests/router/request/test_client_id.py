@@ -7,14 +7,11 @@ import logging
 from collections.abc import Mapping
 
 import pytest
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 from baton_serve.core.process.log import FACTS
 from baton_serve.router.request.reply import client_id
-from baton_serve.router.telemetry.tracing.provider import Tracing
 from tests.kits.router.cluster import Cluster, chat, eventually
-from tests.kits.router.stub_workers import Hang
 
 
 @pytest.mark.parametrize(
@@ -41,14 +38,15 @@ class TestLogged:
     @pytest.mark.parametrize("stream", [True, False])
     @pytest.mark.parametrize("header", ["x-client-request-id", "x-request-id"])
     async def test_a_clients_id_is_in_the_answer_the_listing_the_log_and_the_trace(
-        self, cluster: Cluster, caplog: pytest.LogCaptureFixture, header: str, stream: bool
+        self,
+        cluster: Cluster,
+        caplog: pytest.LogCaptureFixture,
+        exporter: InMemorySpanExporter,
+        header: str,
+        stream: bool,
     ) -> None:
-        spans = InMemorySpanExporter()
-        tracing = Tracing([SimpleSpanProcessor(spans)], {})
-        cluster.front.trace_with(tracing)
         p, d = await cluster.fleet("prefill", "decode")
-        hang = Hang()
-        d.script.append(hang)
+        hang = d.hangs()
         mine = {header: "order-17", "authorization": "Bearer k"}
         with caplog.at_level(logging.INFO, "baton.router"):
             asked = asyncio.create_task(cluster.post(chat(stream=stream), headers=mine))
@@ -57,7 +55,6 @@ class TestLogged:
             hang.release.set()
             answer = await asked
             await eventually(lambda: not cluster.active)
-        tracing.close()
         assert answer.headers["x-client-request-id"] == listed["client_id"] == "order-17"
         ours = answer.headers["x-request-id"]
         assert {headers["x-request-id"] for worker in (p, d) for headers in worker.headers} == {ours} == {listed["id"]}
@@ -66,7 +63,7 @@ class TestLogged:
         assert ", the client's 'order-17'" in record.getMessage()
         assert [
             span.attributes["baton.client.request.id"]
-            for span in spans.get_finished_spans()
+            for span in exporter.get_finished_spans()
             if span.attributes and "baton.client.request.id" in span.attributes
         ] == ["order-17"]
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind
 
 from baton_serve.core.leases.store import LeaseState
-from baton_serve.router.telemetry.tracing.provider import Tracing
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import Hang, word
 
@@ -97,15 +94,6 @@ async def test_a_worker_that_does_both_and_dies_is_replaced(cluster: Cluster) ->
     hang.release.set()
     await answered(cluster, asked)
     assert [len(worker.bodies) for worker in cluster.workers] == [1, 1]
-
-
-@pytest.fixture
-def exporter(cluster: Cluster) -> Iterator[InMemorySpanExporter]:
-    made = InMemorySpanExporter()
-    tracing = Tracing([SimpleSpanProcessor(made)], {})
-    cluster.front.trace_with(tracing)
-    yield made
-    tracing.close()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http.server
 import logging
 import subprocess
@@ -14,30 +13,18 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
-from baton_serve.router.telemetry.tracing.provider import Tracing
 from baton_serve.router.telemetry.tracing.setup import exporters, set_up
 from tests.kits.patience import PATIENCE_S
 from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.process import RouterProcess
-from tests.kits.router.stub_workers import Hang, Raw, Refuse, Reset, StreamThen
+from tests.kits.router.stub_workers import Hang, Raw, Refuse, Reset, StreamThen, word
 
 TRACE_ID, CLIENTS_SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 TRACEPARENT = f"00-{TRACE_ID}-{CLIENTS_SPAN}-01"
 EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"x"}}]}\n\n'
-
-
-@pytest.fixture
-def exporter(cluster: Cluster) -> Iterator[InMemorySpanExporter]:
-    """The cluster's router is traced, into memory."""
-    made = InMemorySpanExporter()
-    tracing = Tracing([SimpleSpanProcessor(made)], {})
-    cluster.front.trace_with(tracing)
-    yield made
-    tracing.close()
 
 
 async def tree(cluster: Cluster, exporter: InMemorySpanExporter) -> tuple[ReadableSpan, list[ReadableSpan]]:
@@ -133,10 +120,7 @@ async def test_a_stream_that_another_d_goes_on_with_has_each_phase_twice(
     _, d = await cluster.fleet("prefill", "decode")
     broken = StreamThen(1, "die")
     d.script.append(broken)
-    request = asyncio.create_task(cluster.post(chat(stream=True)))
-    await cluster.until_state("decoding")
-    broken.go.set()
-    assert (await request).status_code == 200
+    await cluster.streamed(chat(stream=True), broken, after=word(1))
     root, phases = await tree(cluster, exporter)
     assert [span.name for span in phases] == ["queued", "prefilling", "held", "reading", "decoding"] * 2
     assert [event.name for event in root.events] == ["baton.resume"]
@@ -246,10 +230,7 @@ def test_the_exporters_are_those_that_the_environment_asks_for(
 
 @pytest.mark.parametrize(
     "environ",
-    [
-        {"OTEL_TRACES_EXPORTER": "zipkin"},
-        {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"},
-    ],
+    [{"OTEL_TRACES_EXPORTER": "zipkin"}, {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_PROTOCOL": "grpc"}],
 )
 def test_an_exporter_that_cannot_be_had_is_one_warning(
     environ: dict[str, str], caplog: pytest.LogCaptureFixture
