@@ -91,3 +91,23 @@ async def add_vllm(
     facts = {model: ModelFacts(root=model), **{name: ModelFacts(root=name, parent=model) for name in adapters}}
     cluster.pool.learn_models(worker, facts)
     return server, worker
+
+
+async def add_vllm_pair(cluster: Cluster) -> tuple[VllmServer, VllmServer]:
+    return (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
+
+
+def prefilled(number: int, **more: Any) -> Refuse:
+    """What a P answers that keeps blocks. ``more``: parameters of the hand-off that are others than usual."""
+    params = {
+        "do_remote_prefill": True,
+        "remote_block_ids": [[1]],
+        "remote_engine_id": "e",
+        "remote_request_id": f"chatcmpl-{number}",
+        "remote_host": "127.0.0.1",
+        "remote_port": 5600,
+        "remote_num_tokens": 3,
+        **more,
+    }
+    choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "length"}
+    return Refuse(200, {"id": "x", "model": "m", "choices": [choice], "kv_transfer_params": params})

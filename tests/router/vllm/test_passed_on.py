@@ -11,21 +11,13 @@ import pytest
 from baton_serve.core.protocol.openai.passed_on import STRIPPED
 from baton_serve.router.request.splits import WHOLE, table, why_whole
 from baton_serve.router.steps.decode import StreamOpening
-from tests.kits.router.cluster import Cluster, chat, events, eventually
+from tests.kits.router.cluster import Cluster, body_for, chat, events, eventually
 from tests.kits.router.stub_workers import Hang, Raw, Refuse
-from tests.kits.router.vllm_server import VllmServer, add_vllm
+from tests.kits.router.vllm_server import add_vllm, add_vllm_pair
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 TOOLS = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
 IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
-
-
-def body_for(path: str, **more: Any) -> dict[str, Any]:
-    return chat(**more) if path == CHAT else {"model": "m", "prompt": "hi", "max_tokens": 4, **more}
-
-
-async def pair(cluster: Cluster) -> tuple[VllmServer, VllmServer]:
-    return (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
 
 
 UNREAD: list[tuple[str, dict[str, Any]]] = [
@@ -53,7 +45,7 @@ UNREAD: list[tuple[str, dict[str, Any]]] = [
 async def test_parameters_that_the_router_does_not_act_on_reach_both_unread(
     cluster: Cluster, path: str, more: dict[str, Any]
 ) -> None:
-    legs = await pair(cluster)
+    legs = await add_vllm_pair(cluster)
     answer = await cluster.post(body_for(path, **more), path)
     assert answer.status_code == 200, answer.text
     for server in legs:
@@ -84,7 +76,7 @@ async def test_parameters_that_the_router_does_not_act_on_reach_both_unread(
 async def test_parameters_that_the_router_acts_on_are_checked(
     cluster: Cluster, path: str, more: dict[str, Any], code: str, param: str
 ) -> None:
-    legs = await pair(cluster)
+    legs = await add_vllm_pair(cluster)
     answer = await cluster.post(body_for(path, **more), path)
     error = answer.json()["error"]
     assert (answer.status_code, error["code"], error["param"]) == (400, code, param)
@@ -92,7 +84,7 @@ async def test_parameters_that_the_router_acts_on_are_checked(
 
 
 async def test_deep_nesting_is_refused_before_anybody_is_asked(cluster: Cluster) -> None:
-    await pair(cluster)
+    await add_vllm_pair(cluster)
     raw = json.dumps(chat(x="X")).replace('"X"', "[" * 500 + "]" * 500)
     answer = await cluster.client.post(CHAT, content=raw)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_json")
@@ -172,7 +164,7 @@ def test_each_row_of_the_table_has_a_body_among_these_tests() -> None:
 async def test_a_request_that_cannot_be_split_goes_whole_to_one_decode_worker(
     cluster: Cluster, field: str, stream: bool
 ) -> None:
-    p, d = await pair(cluster)
+    p, d = await add_vllm_pair(cluster)
     path, more = WHOLE_BODIES[field]
     asked = {name: value for name, value in body_for(path, **more, stream=stream).items() if value is not None}
     row = why_whole(asked)
@@ -184,7 +176,7 @@ async def test_a_request_that_cannot_be_split_goes_whole_to_one_decode_worker(
 
 
 async def test_a_forced_function_goes_whole_as_well(cluster: Cluster) -> None:
-    p, d = await pair(cluster)
+    p, d = await add_vllm_pair(cluster)
     choice = {"type": "function", "function": {"name": "f"}}
     assert (await cluster.post(chat(tools=TOOLS, tool_choice=choice))).status_code == 200
     assert (p.bodies, d.bodies[0]["tool_choice"]) == ([], choice)
@@ -192,7 +184,7 @@ async def test_a_forced_function_goes_whole_as_well(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(("path", "more"), SHARED)
 async def test_a_request_that_can_be_split_goes_to_both(cluster: Cluster, path: str, more: dict[str, Any]) -> None:
-    p, d = await pair(cluster)
+    p, d = await add_vllm_pair(cluster)
     assert (await cluster.post(body_for(path, **more), path)).status_code == 200
     assert len(p.bodies) == len(d.bodies) == 1
     assert d.bodies[0]["kv_transfer_params"]["do_remote_prefill"] is True
@@ -217,7 +209,7 @@ async def test_an_error_comes_back_as_it_is_and_is_not_held_against_the_worker(
 
 
 async def test_the_last_error_of_a_failing_server_comes_back_as_well(cluster: Cluster) -> None:
-    _, d = await pair(cluster)
+    _, d = await add_vllm_pair(cluster)
     error = {"error": {"message": "boom", "type": "InternalServerError", "param": None, "code": 500}}
     d.script.extend(Refuse(500, error) for _ in range(9))
     answer = await cluster.post(chat())

@@ -48,11 +48,7 @@ def test_p_never_computes_more_than_one_token() -> None:
 def test_d_gets_what_the_client_asked_and_what_p_said() -> None:
     asked = {**CHAT, "stream": True, "stream_options": {"include_usage": True}, "max_tokens": 9, "tools": [{"a": 1}]}
     made = to_d(asked, token_ids=b"[1,2]")
-    assert made.pop("kv_transfer_params") == {
-        "remote_block_ids": [[1, 2]],
-        "x": 2**64 - 1,
-        "prompt_token_ids": [1, 2],
-    }
+    assert made.pop("kv_transfer_params") == {"remote_block_ids": [[1, 2]], "x": 2**64 - 1, "prompt_token_ids": [1, 2]}
     assert made == {**asked, "return_token_ids": True}
 
 

@@ -17,8 +17,8 @@ from baton_serve.router.settings import RouterSettings
 from baton_serve.router.vllm.engine.engine import VllmEngine
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
-from tests.kits.router.stub_workers import KEEP_ALIVE, Raw, Refuse, Reset
-from tests.kits.router.vllm_server import VllmServer, add_vllm
+from tests.kits.router.stub_workers import KEEP_ALIVE, Raw, Reset
+from tests.kits.router.vllm_server import VllmServer, add_vllm, add_vllm_pair, prefilled
 
 
 class ScriptedLease:
@@ -68,25 +68,10 @@ class ScriptedLeases:
         return self.leases[-1]
 
 
-def prefilled(number: int, blocks: tuple[list[int], ...] = ([1],), engine_id: str = "e") -> Refuse:
-    """P's answer."""
-    params = {
-        "do_remote_prefill": True,
-        "remote_block_ids": blocks,
-        "remote_engine_id": engine_id,
-        "remote_request_id": f"chatcmpl-{number}",
-        "remote_host": "127.0.0.1",
-        "remote_port": 5600,
-        "remote_num_tokens": 3,
-    }
-    choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "length"}
-    return Refuse(200, {"id": "x", "model": "m", "choices": [choice], "kv_transfer_params": params})
-
-
 async def pair(cluster: Cluster, leases: ScriptedLeases, num_prefills: int) -> tuple[VllmServer, VllmServer]:
     engine = VllmEngine(leases, None, 1 << 20)  # type: ignore[arg-type]
     cluster.use_engines({EngineKind.VLLM: engine})
-    p, d = (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
+    p, d = await add_vllm_pair(cluster)
     p.script.extend(map(prefilled, range(num_prefills)))
     leases.now_ms = lambda: len(p.bodies)
     return p, d
@@ -168,7 +153,7 @@ async def test_a_prompt_of_which_p_has_given_up_a_block_is_computed_by_d_alone(
     """vLLM gives up a block of a sliding window that D needs, and its null block is in the place."""
     leases = ScriptedLeases([5000], [5000, 4000])
     p, d = await pair(cluster, leases, 0)
-    p.script.extend([prefilled(0, blocks), prefilled(1)])
+    p.script.extend([prefilled(0, remote_block_ids=blocks), prefilled(1)])
     assert (await cluster.post(chat(stream=stream))).status_code == 200
     assert (len(p.bodies), len(d.bodies)) == (1, 1)
     assert "kv_transfer_params" not in d.bodies[0]
@@ -188,7 +173,7 @@ async def test_a_held_request_is_told_that_the_rank_with_its_blocks_is_gone(clus
     pool = cluster.pool
     source, reader, spare = pool
     source.engine_id, source.server.num_engines, reader.usage.limit, spare.usage.limit = "old_dp0", 2, 0, 0
-    p.script.extend([prefilled(0, engine_id="old_dp1"), prefilled(1)])
+    p.script.extend([prefilled(0, remote_engine_id="old_dp1"), prefilled(1)])
     other.script.append(prefilled(1))
     asking = asyncio.create_task(cluster.post(chat()))
     await eventually(lambda: bool(leases.leases))

@@ -16,16 +16,7 @@ from baton_serve.router.vllm.engine.engine import StoredLeases, VllmEngine
 from baton_serve.router.vllm.leases.vllm_leases import VllmLeases
 from tests.kits.router.cluster import Cluster, chat
 from tests.kits.router.stub_workers import Refuse, Reset
-from tests.kits.router.vllm_server import VllmServer, add_vllm
-
-PARAMS = {
-    "do_remote_prefill": True,
-    "remote_block_ids": [[1]],
-    "remote_engine_id": "e",
-    "remote_host": "127.0.0.1",
-    "remote_port": 5600,
-    "remote_num_tokens": 3,
-}
+from tests.kits.router.vllm_server import VllmServer, add_vllm, add_vllm_pair, prefilled
 
 
 class Renewer:
@@ -60,20 +51,17 @@ class Renewer:
         return {}
 
 
-def prefilled(number: int, lease_id: str = "") -> Refuse:
-    """P's answer."""
-    params = {**PARAMS, "remote_request_id": f"chatcmpl-{number}", "lease_id": lease_id or f"lease-{number}"}
-    choice = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "length"}
-    return Refuse(200, {"id": "x", "model": "m", "choices": [choice], "kv_transfer_params": params})
+def stored(number: int) -> Refuse:
+    """What P answers of a lease in the store."""
+    return prefilled(number, lease_id=f"lease-{number}")
 
 
 async def pair(
     cluster: Cluster, renewer: Renewer, *answers: Refuse, has_fence: bool = True, all_have_fence: bool = True
 ) -> tuple[VllmServer, VllmServer]:
-    stored = StoredLeases(renewer, lambda: all_have_fence)
-    engine = VllmEngine(VllmLeases(30), stored, 1 << 20)
+    engine = VllmEngine(VllmLeases(30), StoredLeases(renewer, lambda: all_have_fence), 1 << 20)
     cluster.use_engines({EngineKind.VLLM: engine})
-    p, d = (await add_vllm(cluster, "prefill"))[0], (await add_vllm(cluster, "decode"))[0]
+    p, d = await add_vllm_pair(cluster)
     p.script.extend(answers)
     fence(cluster, has_fence)
     return p, d
@@ -90,7 +78,7 @@ async def test_a_d_with_a_fence_may_read_whatever_became_of_the_lease(
     cluster: Cluster, remaining_ms: int | None
 ) -> None:
     renewer = Renewer(remaining_ms)
-    p, d = await pair(cluster, renewer, prefilled(0), has_fence=True)
+    p, d = await pair(cluster, renewer, stored(0), has_fence=True)
     assert (await cluster.post(chat(stream=True))).status_code == 200
     assert (len(p.bodies), len(d.bodies)) == (1, 1)
     assert renewer.happened == ["track lease-0", "untrack lease-0"]
@@ -99,7 +87,7 @@ async def test_a_d_with_a_fence_may_read_whatever_became_of_the_lease(
 async def test_a_d_that_has_lost_its_fence_is_not_sent_the_parameters(cluster: Cluster) -> None:
     """It has restarted as a stock server while the request was held: others may have read the blocks."""
     renewer = Renewer(5000)
-    p, d = await pair(cluster, renewer, prefilled(0), prefilled(1), has_fence=False)
+    p, d = await pair(cluster, renewer, stored(0), stored(1), has_fence=False)
     d_worker = next(worker for worker in cluster.pool if worker.role is Role.DECODE)
     renewer.on_release = lambda: setattr(d_worker, "has_fence", True)
     assert (await cluster.post(chat(stream=True))).status_code == 200
@@ -109,14 +97,14 @@ async def test_a_d_that_has_lost_its_fence_is_not_sent_the_parameters(cluster: C
 
 async def test_where_a_d_has_no_fence_leases_are_vllms_own(cluster: Cluster) -> None:
     renewer = Renewer(5000)
-    p, d = await pair(cluster, renewer, prefilled(0), has_fence=False, all_have_fence=False)
+    p, d = await pair(cluster, renewer, stored(0), has_fence=False, all_have_fence=False)
     assert (await cluster.post(chat(stream=True))).status_code == 200
     assert (len(p.bodies), len(d.bodies), renewer.happened) == (1, 1, [])
 
 
 async def test_another_d_reads_the_blocks_of_one_that_broke(cluster: Cluster) -> None:
     renewer = Renewer(5000)
-    p, d = await pair(cluster, renewer, prefilled(0), has_fence=True)
+    p, d = await pair(cluster, renewer, stored(0), has_fence=True)
     d.script.append(Reset())  # it is tried first, since the router has known it longest
     other = (await add_vllm(cluster, "decode"))[0]
     fence(cluster, True)
@@ -129,7 +117,7 @@ async def test_another_d_reads_the_blocks_of_one_that_broke(cluster: Cluster) ->
 async def test_a_lease_that_another_request_holds_is_refused(cluster: Cluster) -> None:
     renewer = Renewer(5000)
     renewer.track("e", "lease-0", lambda _: None)
-    p, d = await pair(cluster, renewer, prefilled(0), prefilled(1), has_fence=True)
+    p, d = await pair(cluster, renewer, stored(0), stored(1), has_fence=True)
     assert (await cluster.post(chat(stream=True))).status_code == 200
     assert (len(p.bodies), len(d.bodies)) == (2, 1)
     params: dict[str, Any] = d.bodies[0]["kv_transfer_params"]

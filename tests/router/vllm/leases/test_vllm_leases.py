@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from baton_serve.core.leases.store import LeaseState
-from baton_serve.core.leases.store import LeaseState as State
 from baton_serve.router.vllm.leases.book import AlreadyHeldError
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from baton_serve.router.vllm.leases.side_channel import SideChannels
@@ -31,12 +30,16 @@ class Over:
     """Collects what is said about the end of a lease."""
 
     def __init__(self) -> None:
-        self.states: list[State] = []
+        self.states: list[LeaseState] = []
         self.came = asyncio.Event()
 
-    def __call__(self, state: State) -> None:
+    def __call__(self, state: LeaseState) -> None:
         self.states.append(state)
         self.came.set()
+
+    async def wait(self) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await self.came.wait()
 
 
 @asynccontextmanager
@@ -185,8 +188,7 @@ async def test_a_p_that_dies_costs_its_own_leases_only() -> None:
         await dead.kill()
         await worker.grant(LEASE)
         lease = leases.hold(worker.where, LEASE, other)
-        async with asyncio.timeout(PATIENCE_S):
-            await over.came.wait()
+        await over.wait()
         assert over.states == [LeaseState.EXPIRED]
         assert (other.states, len(leases), leases.counters()["agent_restarted"]) == ([], 1, 0)
         assert (lease.remaining_ms() or 0) > 0
@@ -273,8 +275,7 @@ async def test_a_side_channel_that_does_not_answer_delays_nobody() -> None:
         await silent.next("asked")
         leases.hold(worker.where, LEASE, Over())
         await worker.next("renewed")
-        async with asyncio.timeout(PATIENCE_S):
-            await over.came.wait()
+        await over.wait()
         assert over.states == [LeaseState.EXPIRED]
 
 
@@ -285,8 +286,7 @@ async def test_an_engine_that_was_replaced_is_asked_about_no_other_rank(caplog: 
         gone = type(worker.where)(engine_id="gone", host="127.0.0.1", port=worker.where.port, tp_size=2)
         over = Over()
         leases.hold(gone, LEASE, over)
-        async with asyncio.timeout(PATIENCE_S):
-            await over.came.wait()
+        await over.wait()
         assert f"vLLM engine gone is gone: another one answers on 127.0.0.1:{gone.port}" in caplog.text
         facts = await leases.query("127.0.0.1", gone.port)  # its listener lives
         assert facts.engine_id == worker.where.engine_id

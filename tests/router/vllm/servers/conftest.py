@@ -11,6 +11,7 @@ from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.router.pool import Worker, WorkerPool
 from baton_serve.router.vllm.kind import VLLM
 from baton_serve.router.vllm.servers.watchers import VllmWorkers
+from tests.kits.router.cluster import eventually
 from tests.kits.router.stub_vllm import ScriptedSideChannels, StubVllm
 
 
@@ -73,6 +74,10 @@ class Watched:
         await self.upstream.close()
         for server in self.servers:
             await server.stop()
+
+
+async def known(*workers: Worker) -> None:
+    await eventually(lambda: all(worker.models is not None and worker.usage.heard_s for worker in workers), "known")
 
 
 @pytest_asyncio.fixture

@@ -19,7 +19,7 @@ from baton_serve.router.vllm.servers.announced import AnnouncedServers
 from tests.kits.registry import vllm_server
 from tests.kits.router.cluster import eventually
 from tests.kits.router.stub_vllm import StubVllm
-from tests.router.vllm.servers.conftest import Watched
+from tests.router.vllm.servers.conftest import Watched, known
 
 
 @pytest.fixture
@@ -37,10 +37,6 @@ def lost(watched: Watched) -> LostWorkers:
 def status(server: StubVllm, server_id: str = "s", load: WorkerLoad | None = None, **fields: Any) -> VllmStatus:
     made = vllm_server(server_id, url=server.url, side_channel_port=server.port, **fields)
     return made if load is None else msgspec.structs.replace(made, load=load)
-
-
-async def known(*workers: Worker) -> None:
-    await eventually(lambda: all(worker.models is not None and worker.usage.heard_s for worker in workers), "known")
 
 
 def only(watched: Watched) -> Worker:

@@ -10,18 +10,13 @@ from typing import Any
 import pytest
 
 from baton_serve.core.protocol.errors import ApiError
-from baton_serve.router.pool import Worker
 from baton_serve.router.pool.health import MAX_MODELS
 from baton_serve.router.pool.model_card import ModelFacts
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from baton_serve.router.vllm.leases.side_channel_facts import SideChannelReason
 from baton_serve.router.vllm.servers.watcher import ROUNDS
 from tests.kits.router.cluster import eventually
-from tests.router.vllm.servers.conftest import Watched
-
-
-async def known(*workers: Worker) -> None:
-    await eventually(lambda: all(worker.models is not None and worker.usage.heard_s for worker in workers), "known")
+from tests.router.vllm.servers.conftest import Watched, known
 
 
 async def rounds(watched: Watched, count: int = 2) -> None:
@@ -33,11 +28,7 @@ async def rounds(watched: Watched, count: int = 2) -> None:
 async def test_a_pair_becomes_known_and_is_paired(watched: Watched) -> None:
     p, d = await watched.pair()
     await known(p, d)
-    assert (p.version, p.compatibility_hash, p.engine_id) == (
-        "0.32.0",
-        "hash",
-        f"engine of {watched.servers[0].port}",
-    )
+    assert (p.version, p.compatibility_hash, p.engine_id) == ("0.32.0", "hash", f"engine of {watched.servers[0].port}")
     assert p.facts == {"tiny": ModelFacts(root="/model", max_model_len=4096)}
     assert (p.usage.block_size, p.usage.num_blocks, p.problem) == (16, 100, "")
     assert p.weights_fingerprint == d.weights_fingerprint != ""
