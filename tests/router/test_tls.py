@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
@@ -24,6 +23,7 @@ from tests.kits.certificates import Authority, Certified
 from tests.kits.registry import worker as registered
 from tests.kits.router.cluster import Cluster, chat, eventually, make_settings, spoken
 from tests.kits.router.other_router import TOKEN, OtherRouter, linked, state
+from tests.kits.router.stranger import Stranger
 from tests.kits.router.stub_workers import StubWorker
 
 HEADERS = (("authorization", "Bearer s3cret"),)
@@ -65,28 +65,6 @@ async def test_the_public_port_answers_nobody_without_tls(cluster: Cluster) -> N
     assert not cluster.metrics.refused
 
 
-class Plain:
-    """Listens without TLS, and keeps what it is sent."""
-
-    def __init__(self) -> None:
-        self.heard = b""
-        self.closed = asyncio.Event()
-
-    async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(1 << 16):
-            self.heard += data
-            writer.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n")
-        writer.close()
-        self.closed.set()
-
-
-@asynccontextmanager
-async def plain() -> AsyncIterator[tuple[Plain, int]]:
-    made = Plain()
-    async with await asyncio.start_server(made.take, "127.0.0.1", 0) as server:
-        yield made, server.sockets[0].getsockname()[1]
-
-
 async def ask(upstream: HttpClient, url: str) -> int:
     answer = await upstream.request("POST", url, "/internal/drain", HEADERS, b"", 5)
     answer.close()
@@ -96,13 +74,13 @@ async def ask(upstream: HttpClient, url: str) -> int:
 async def test_a_worker_that_does_not_speak_tls_gets_no_token(
     upstream: HttpClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with plain() as (stranger, port):
+    async with Stranger(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n") as stranger:
         for _ in range(3):
             with pytest.raises(ConnectError):
-                await ask(upstream, f"http://127.0.0.1:{port}")
+                await ask(upstream, f"http://127.0.0.1:{stranger.port}")
         assert stranger.heard == b""
         with pytest.raises(ConnectError):
-            await ask(upstream, f"https://127.0.0.1:{port}")
+            await ask(upstream, f"https://127.0.0.1:{stranger.port}")
         await stranger.closed.wait()
         assert b"s3cret" not in stranger.heard
     assert [line.partition(": ")[2] for line in caplog.messages] == [

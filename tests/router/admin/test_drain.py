@@ -3,73 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from baton_serve.core.protocol.hello import HELLO_PATH, worker_proof
+from baton_serve.core.protocol.hello import worker_proof
 from baton_serve.core.protocol.token_keys import hello_key
 from baton_serve.core.protocol.worker import WorkerLoad
 from baton_serve.router.pool import Worker
 from tests.kits.router.cluster import Cluster, chat, eventually
-from tests.kits.router.stub_workers import Hang
+from tests.kits.router.stub_workers import StubWorker
 
 TOKEN = "s3cret-internal"
-
-
-class ToldWorker:
-    """A worker's internal port: notes what it is told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[str, str | None]] = []
-        #: Whose port it is: it proves that it knows the internal token.
-        self.worker: Worker | None = None
-        self.status = 200
-        self.url = ""
-
-    async def start(self) -> None:
-        app = web.Application()
-        app.router.add_post("/internal/{what}", self._told)
-        app.router.add_get(HELLO_PATH + "{nonce}", self._hello)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.01)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
-        host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
-
-    async def stop(self) -> None:
-        await self._runner.cleanup()
-
-    async def _hello(self, request: web.Request) -> web.Response:
-        assert self.worker is not None
-        return web.Response(text=worker_proof(hello_key(TOKEN), self.worker, request.match_info["nonce"]))
-
-    async def _told(self, request: web.Request) -> web.Response:
-        self.told.append((request.match_info["what"], request.headers.get("authorization")))
-        return web.json_response({"error": {"message": "no", "code": "worker_leaving"}}, status=self.status)
-
-
 pytestmark = pytest.mark.settings(internal_token=TOKEN)
 
 
-@pytest.fixture
-async def port() -> AsyncIterator[ToldWorker]:
-    made = ToldWorker()
-    await made.start()
-    yield made
-    await made.stop()
-
-
-async def three(cluster: Cluster, port: ToldWorker) -> tuple[Worker, Worker]:
-    """A P and two Ds; the port is the first D's."""
-    for role in ("prefill", "decode", "decode"):
-        await cluster.add(role)
+async def three(cluster: Cluster) -> tuple[StubWorker, Worker, Worker]:
+    """A P and two Ds: the first D, which knows the internal token, and how the router sees both."""
+    _, stub, _ = await cluster.fleet("prefill", "decode", "decode")
     _, d1, d2 = cluster.pool
-    d1.internal_url = port.url
-    port.worker = d1
-    return d1, d2
+    stub.prove = partial(worker_proof, hello_key(TOKEN), d1)
+    return stub, d1, d2
 
 
 async def tell(cluster: Cluster, worker_id: str, what: str) -> tuple[int, Any]:
@@ -82,14 +37,14 @@ async def view(cluster: Cluster, worker: Worker) -> Any:
     return next(row for row in rows if row["id"] == worker.worker_id)
 
 
-async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Cluster, port: ToldWorker) -> None:
-    d1, _ = await three(cluster, port)
+async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Cluster) -> None:
+    stub, d1, _ = await three(cluster)
     for _ in range(2):
         assert await tell(cluster, "d1", "drain") == (
             200,
             {"id": "d1", "draining": True, "told": True, "unreachable_routers": []},
         )
-    assert port.told == [("drain", "Bearer s3cret-internal")] * 2
+    assert stub.told == [("drain", "Bearer s3cret-internal")] * 2
     row = await view(cluster, d1)
     assert (row["draining"], row["takes_work"], row["healthy"]) == (True, False, True)
     for _ in range(4):
@@ -103,30 +58,29 @@ async def test_a_drained_worker_is_sent_nothing_until_it_is_resumed(cluster: Clu
     assert (await view(cluster, d1))["takes_work"]
     for _ in range(4):
         await cluster.post(chat())
-    assert len(cluster.workers[1].bodies) == 2
+    assert len(stub.bodies) == 2
     cluster.check_idle()
 
 
-async def test_a_request_that_runs_on_a_drained_worker_goes_on(cluster: Cluster, port: ToldWorker) -> None:
-    _, d2 = await three(cluster, port)
+async def test_a_request_that_runs_on_a_drained_worker_goes_on(cluster: Cluster) -> None:
+    stub, _, d2 = await three(cluster)
     d2.standing.left_out = True
-    hang = Hang()
-    cluster.workers[1].script.append(hang)
+    hang = stub.hangs()
     running = asyncio.create_task(cluster.post(chat()))
     await cluster.until_state("reading")
     await tell(cluster, "d1", "drain")
     hang.release.set()
     assert (await running).status_code == 200
-    assert len(cluster.workers[1].bodies) == 1
+    assert len(stub.bodies) == 1
     cluster.check_idle()
 
 
-async def test_a_resume_is_answered_once_the_worker_has_announced_it(cluster: Cluster, port: ToldWorker) -> None:
+async def test_a_resume_is_answered_once_the_worker_has_announced_it(cluster: Cluster) -> None:
     """So a request that is sent after the answer finds the worker."""
-    d1, _ = await three(cluster, port)
+    stub, d1, _ = await three(cluster)
     d1.report(WorkerLoad(draining=True), 1.0)
     resuming = asyncio.create_task(tell(cluster, "d1", "resume"))
-    await eventually(lambda: bool(port.told))
+    await eventually(lambda: bool(stub.told))
     await eventually(lambda: not d1.standing.left_out)
     assert not resuming.done() and not d1.takes_work
     d1.report(WorkerLoad(), 2.0)
@@ -134,8 +88,8 @@ async def test_a_resume_is_answered_once_the_worker_has_announced_it(cluster: Cl
     assert (await resuming)[0] == 200 and d1.takes_work
 
 
-async def test_a_request_that_waits_goes_on_when_the_worker_is_resumed(cluster: Cluster, port: ToldWorker) -> None:
-    _, d2 = await three(cluster, port)
+async def test_a_request_that_waits_goes_on_when_the_worker_is_resumed(cluster: Cluster) -> None:
+    _, _, d2 = await three(cluster)
     d2.standing.left_out = True
     await tell(cluster, "d1", "drain")
     waiting = asyncio.create_task(cluster.post(chat()))
@@ -144,12 +98,12 @@ async def test_a_request_that_waits_goes_on_when_the_worker_is_resumed(cluster: 
     assert (await waiting).status_code == 200
 
 
-async def test_a_worker_that_cannot_be_told_is_left_out_here(cluster: Cluster, port: ToldWorker) -> None:
-    d1, _ = await three(cluster, port)
-    port.status = 500
+async def test_a_worker_that_cannot_be_told_is_left_out_here(cluster: Cluster) -> None:
+    stub, d1, _ = await three(cluster)
+    stub.told_status = 500
     status, body = await tell(cluster, "d1", "drain")
     assert (status, body["error"]["message"]) == (502, "The worker was not told to drain: no")
-    await port.stop()
+    await stub.stop()
     status, body = await tell(cluster, "d1", "drain")
     assert (status, body["error"]["code"]) == (502, "worker_unreachable")
     d1.report(WorkerLoad(), 1.0)
@@ -159,9 +113,9 @@ async def test_a_worker_that_cannot_be_told_is_left_out_here(cluster: Cluster, p
     assert (await view(cluster, d1))["left_out"], "as it was"
 
 
-async def test_a_worker_that_leaves_is_not_resumed(cluster: Cluster, port: ToldWorker) -> None:
-    await three(cluster, port)
-    port.status = 409
+async def test_a_worker_that_leaves_is_not_resumed(cluster: Cluster) -> None:
+    stub, _, _ = await three(cluster)
+    stub.told_status = 409
     status, body = await tell(cluster, "d1", "resume")
     assert (status, body["error"]["code"]) == (409, "worker_leaving")
 
@@ -185,9 +139,9 @@ async def test_a_static_worker_is_drained_without_being_told(cluster: Cluster) -
         assert not worker.standing.left_out
 
 
-async def test_the_announcements_of_a_drained_worker_count_from_then_on(cluster: Cluster, port: ToldWorker) -> None:
+async def test_the_announcements_of_a_drained_worker_count_from_then_on(cluster: Cluster) -> None:
     """Another router may resume it."""
-    d1, _ = await three(cluster, port)
+    _, d1, _ = await three(cluster)
     await tell(cluster, "d1", "drain")
     d1.report(WorkerLoad(), 1.0)
     assert not d1.takes_work, "said before it was told"
@@ -197,21 +151,9 @@ async def test_the_announcements_of_a_drained_worker_count_from_then_on(cluster:
     assert d1.takes_work
 
 
-async def test_a_worker_that_drained_already_takes_work_when_it_announces_so(
-    cluster: Cluster, port: ToldWorker
-) -> None:
-    d1, _ = await three(cluster, port)
+async def test_a_worker_that_drained_already_takes_work_when_it_announces_so(cluster: Cluster) -> None:
+    _, d1, _ = await three(cluster)
     d1.report(WorkerLoad(draining=True), 1.0)
     await tell(cluster, "d1", "drain")
     d1.report(WorkerLoad(), 2.0)
     assert d1.takes_work
-
-
-async def test_a_page_of_another_site_drains_nobody(cluster: Cluster) -> None:
-    """A browser on this machine sends what any page tells it to; without a token that would be enough."""
-    await cluster.add("decode", ours=False)
-    (worker,) = cluster.pool
-    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
-        answer = await cluster.client.post("/admin/workers/d0/drain", headers={"sec-fetch-site": site})
-        assert (answer.status_code, worker.standing.left_out) == (status, status == 200)
-        cluster.pool.take_back(worker)

@@ -120,13 +120,8 @@ async def test_a_worker_is_drained_by_its_name(cluster: Cluster) -> None:
 class TestWorkers:
     async def workers(self, cluster: Cluster) -> None:
         """Two announced ones whose ids begin alike, and one that was added by URL."""
-        await cluster.add("decode")
-        cluster.workers[0].name = "98953095aaaa"
-        cluster.limits["98953095aaaa"], cluster.hashes["98953095aaaa"] = 8, "hash"
-        await cluster.add("prefill")
-        cluster.workers[1].name = "98953095bbbb"
-        cluster.limits["98953095bbbb"], cluster.hashes["98953095bbbb"] = 8, "hash"
-        cluster.announce()
+        await cluster.add("decode", name="98953095aaaa")
+        await cluster.add("prefill", name="98953095bbbb")
         cluster.pool.add_static([], ["http://127.0.0.1:9"])
 
     async def tell(self, cluster: Cluster, given: str, what: str = "drain") -> tuple[int, Any]:

@@ -19,41 +19,24 @@ from baton_serve.core.protocol.errors import (
     UnavailableError,
 )
 from baton_serve.router.peers.listener import PeerFront
+from tests.kits.port import Caller
 from tests.kits.router.cluster import Cluster, chat, eventually
-from tests.kits.router.stub_workers import Hang
 
 BODY = json.dumps(chat()).encode()
 LIMIT = 1024
 
 
-class Caller:
-    """A connection on which a request is written bit by bit."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader = reader
-        self.writer = writer
-
-    async def answer(self) -> tuple[int, dict[str, Any]]:
-        head = (await self.reader.readuntil(b"\r\n\r\n")).decode().lower()
-        length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
-        return int(head.split()[1]), json.loads(await self.reader.readexactly(length))
-
-    async def code(self) -> tuple[int, str]:
-        status, body = await self.answer()
-        return status, body["error"]["code"]
-
-
 async def call(cluster: Cluster, path: str, length: int, *headers: str, sent: bytes = b"") -> Caller:
-    reader, writer = await cluster.connect()
-    head = [
-        f"POST {path} HTTP/1.1",
-        "host: localhost",
-        "content-type: application/json",
-        f"content-length: {length}",
-        *headers,
-    ]
-    writer.write("\r\n".join([*head, "", ""]).encode() + sent)
-    return Caller(reader, writer)
+    caller = Caller(*await cluster.connect())
+    about = ["host: localhost", "content-type: application/json", f"content-length: {length}"]
+    caller.writer.write("\r\n".join([f"POST {path} HTTP/1.1", *about, *headers, "", ""]).encode() + sent)
+    return caller
+
+
+async def told(caller: Caller) -> tuple[int, str]:
+    """Status and code of an error."""
+    answer = await caller.answer()
+    return answer.status, answer.code
 
 
 async def half(cluster: Cluster, *headers: str) -> Caller:
@@ -69,13 +52,11 @@ def finish(caller: Caller) -> None:
 class TestAdmin:
     async def test_nothing_is_read_from_strangers(self, cluster: Cluster) -> None:
         caller = await call(cluster, "/admin/abort", LIMIT)
-        assert await caller.code() == (401, "invalid_api_key")
-        caller.writer.close()
+        assert await told(caller) == (401, "invalid_api_key")
 
     async def test_bodies_of_the_administrator_are_bounded_too(self, cluster: Cluster) -> None:
         caller = await call(cluster, "/admin/abort", LIMIT + 1, "authorization: Bearer boss")
-        assert await caller.code() == (413, "request_too_large")
-        caller.writer.close()
+        assert await told(caller) == (413, "request_too_large")
 
     async def test_a_body_without_an_announced_length_is_bounded_too(self, cluster: Cluster) -> None:
         async def many() -> Any:
@@ -88,8 +69,8 @@ class TestAdmin:
     async def test_a_small_body_arrives_whole(self, cluster: Cluster) -> None:
         caller = await call(cluster, "/admin/abort", 13, "authorization: Bearer boss", sent=b'{"all"')
         caller.writer.write(b": true}")
-        assert await caller.answer() == (200, {"aborted": [], "unreachable_routers": []})
-        caller.writer.close()
+        answer = await caller.answer()
+        assert (answer.status, json.loads(answer.body)) == (200, {"aborted": [], "unreachable_routers": []})
 
 
 @pytest.mark.settings(api_keys=("sesame",), admin_token="boss")
@@ -116,9 +97,8 @@ class TestKeysThenTheRouteThenTheBody:
     ) -> None:
         for length in (LIMIT, 1 << 50):
             caller = await call(cluster, path, length, f"authorization: Bearer {token}", sent=b"{")
-            assert (await caller.answer())[0] == status
+            assert (await caller.answer()).status == status
             assert await caller.reader.read() == b"", "and nothing more is taken"
-            caller.writer.close()
         assert cluster.body_budget.used_bytes == 0
 
     async def test_a_get_has_no_body(self, cluster: Cluster) -> None:
@@ -127,8 +107,7 @@ class TestKeysThenTheRouteThenTheBody:
 
     async def test_a_route_without_a_body_reads_none(self, cluster: Cluster) -> None:
         caller = await call(cluster, f"/admin/requests/{'0' * 32}/abort", LIMIT, "authorization: Bearer boss")
-        assert (await caller.answer())[0] == 404
-        caller.writer.close()
+        assert (await caller.answer()).status == 404
 
 
 @pytest.mark.settings(max_body_bytes=1024, max_bodies_bytes=1024)
@@ -141,19 +120,18 @@ class TestFewBytes:
         await eventually(lambda: budget.used_bytes == 500)
         assert (await cluster.client.post("/v1/chat/completions", content=BODY)).status_code == 200, "what fits"
         late = await call(cluster, "/v1/chat/completions", len(large), sent=large)
-        head = (await late.reader.readuntil(b"\r\n\r\n")).lower()
-        assert head.startswith(b"http/1.1 429") and b"retry-after: 1" in head
+        refused = await late.answer()
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
         late.writer.close()
         slow.writer.close()
         await eventually(lambda: budget.used_bytes == 0)
-        cluster.workers[0].script.append(hang := Hang())
+        hang = cluster.workers[0].hangs()
         running = await call(cluster, "/v1/chat/completions", len(large), sent=large)
         await eventually(lambda: budget.used_bytes == len(large))
         answer = await cluster.client.post("/v1/chat/completions", content=large)
         assert (answer.status_code, answer.json()["error"]["code"]) == (429, "rate_limit_exceeded")
         hang.release.set()
-        assert (await running.answer())[0] == 200
-        running.writer.close()
+        assert (await running.answer()).status == 200
         await eventually(lambda: budget.used_bytes == 0)
 
     async def test_bytes_that_operators_send_count_too(self, cluster: Cluster) -> None:
@@ -161,8 +139,8 @@ class TestFewBytes:
         slow = await call(cluster, "/admin/abort", 900, sent=b" " * 600)
         await eventually(lambda: budget.used_bytes == 600)
         late = await call(cluster, "/admin/abort", 600, sent=b" " * 600)
-        assert (await late.reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 429")
-        assert b"retry-after: 1\r\n" in await late.reader.readuntil(b"\r\n\r\n")
+        refused = await late.answer()
+        assert (refused.status, refused.headers["retry-after"]) == (429, "1")
         for caller in (slow, late):
             caller.writer.close()
         await eventually(lambda: budget.used_bytes == 0)
@@ -173,17 +151,15 @@ class TestFewBytes:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/admin/abort"])
 async def test_the_client_of_a_slow_body_is_told_and_disconnected(cluster: Cluster, path: str) -> None:
     caller = await call(cluster, path, 100, sent=b"{")
-    assert await caller.code() == (408, "request_body_timeout")
+    assert await told(caller) == (408, "request_body_timeout")
     assert await caller.reader.read() == b""
-    caller.writer.close()
     cluster.check_idle()
     assert cluster.metrics.refused[408] == 1
 
 
 async def test_the_requests_own_deadline_counts_from_its_first_byte(cluster: Cluster) -> None:
     caller = await half(cluster, "x-request-timeout: 0.05")
-    assert await caller.code() == (408, "request_body_timeout")
-    caller.writer.close()
+    assert await told(caller) == (408, "request_body_timeout")
 
 
 @pytest.mark.settings(max_requests=2)
@@ -195,8 +171,7 @@ class TestFewRequests:
         assert (await cluster.post(chat())).status_code == 429
         for caller in callers:
             finish(caller)
-            assert (await caller.answer())[0] == 200
-            caller.writer.close()
+            assert (await caller.answer()).status == 200
         cluster.check_idle()
 
     @pytest.mark.parametrize(("name", "status"), [("localhost", 400), ("elsewhere.example", 403)])
@@ -209,7 +184,6 @@ class TestFewRequests:
             head = f"POST /v1/completions HTTP/1.1\r\nhost: {name}\r\ntransfer-encoding: chunked\r\n\r\n"
             writer.write(head.encode() + b"zz\r\n{")
             assert (await reader.read()).startswith(b"HTTP/1.1 %d " % status)
-            writer.close()
         assert cluster.front.calls.num_arriving == 0
         assert (await cluster.post(chat())).status_code == 200
         cluster.check_idle()
@@ -221,8 +195,7 @@ async def test_a_request_still_coming_at_sigterm_does_not_begin(cluster: Cluster
     caller = await half(cluster)
     await eventually(lambda: cluster.front.calls.num_arriving == 1)
     cluster.server.stop()
-    assert await caller.code() == (503, "shutting_down")
-    caller.writer.close()
+    assert await told(caller) == (503, "shutting_down")
     assert cluster.workers[0].bodies == []
 
 
@@ -344,10 +317,7 @@ class TestCrowdedBodies:
     async def test_stop_strings_are_counted_in_every_dialect(self, cluster: Cluster) -> None:
         worker = await cluster.add("both")
         message = {"model": chat()["model"], "max_tokens": 5, "messages": [{"role": "user", "content": "x"}]}
-        for path, name, body in (
-            ("/v1/chat/completions", "stop", chat()),
-            ("/v1/messages", "stop_sequences", message),
-        ):
+        for path, name, body in (("/v1/chat/completions", "stop", chat()), ("/v1/messages", "stop_sequences", message)):
             for num, status in ((13, 400), (12, 200)):
                 answer = await cluster.client.post(path, json={**body, name: [f"<{i}>" for i in range(num)]})
                 assert answer.status_code == status, answer.text

@@ -12,36 +12,12 @@ from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.router.peers import links
 from tests.kits.router.cluster import eventually
 from tests.kits.router.other_router import OTHER, TOKEN, OtherRouter, linked, state
+from tests.kits.router.stranger import Stranger
 
 
-class Listener:
-    """Somebody else on a port that was announced; writes down what is sent there, and answers what it is told, if that
-    is anything.
-    """
-
-    def __init__(self, answer: bytes = b"") -> None:
-        self.answer = answer
-        self.heard = b""
-        self.num_connections = 0
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def __aenter__(self) -> Listener:
-        self._server = await asyncio.start_server(self._take, "127.0.0.1", 0)
-        port = self._server.sockets[0].getsockname()[1]
-        self.record = RouterRecord(router_id=OTHER, url="http://h", internal_url=f"http://127.0.0.1:{port}")
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        for writer in self._writers:
-            writer.close()
-        self._server.close()
-
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.num_connections += 1
-        self._writers.append(writer)
-        while data := await reader.read(1 << 16):
-            self.heard += data
-            writer.write(self.answer)
+def record_of(stranger: Stranger) -> RouterRecord:
+    """What announces the other router there."""
+    return RouterRecord(router_id=OTHER, url="http://h", internal_url=f"http://127.0.0.1:{stranger.port}")
 
 
 def deaths(peers: Any) -> list[str]:
@@ -127,8 +103,8 @@ async def test_a_router_on_the_port_of_another_does_not_speak_for_it() -> None:
 
 async def test_a_router_that_does_not_answer_is_dead_once_its_presence_ran_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(links, "LINK_TIMEOUT_S", 0.05)
-    async with linked() as peers, Listener() as mute:
-        peers.apply([mute.record])
+    async with linked() as peers, Stranger() as mute:
+        peers.apply([record_of(mute)])
         await eventually(lambda: mute.num_connections >= 3)
         assert state(peers) == "unmet"
         peers.apply([])
@@ -153,8 +129,8 @@ async def test_a_wrong_token_is_no_link() -> None:
     ],
 )
 async def test_whoever_listens_on_an_announced_port_is_not_shown_the_token(answer: bytes) -> None:
-    async with linked() as peers, Listener(answer) as listener:
-        peers.apply([listener.record])
+    async with linked() as peers, Stranger(answer) as listener:
+        peers.apply([record_of(listener)])
         await eventually(lambda: listener.num_connections >= 2)
         (told,) = await peers.gather("POST", "/internal/abort", b"{}")
         asked = await peers.ask(OTHER, "GET", "/internal/echo")
