@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.kits.router.cluster import Cluster, chat, eventually, spoken
-from tests.kits.router.stub_workers import Hang, StubWorker, word
+from tests.kits.router.stub_workers import StubWorker, word
 
 WHOLE = "".join(map(word, range(4)))
 
@@ -40,18 +40,9 @@ async def test_each_model_has_its_own_workers(cluster: Cluster, stream: bool, di
     cluster.check_idle()
 
 
-async def test_a_model_that_nobody_serves_is_not_found(cluster: Cluster) -> None:
-    await pair(cluster, "a", "x")
-    response = await cluster.post(chat(model="c"))
-    assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
-
-
 async def test_a_model_whose_workers_do_not_fit_together_is_unavailable(cluster: Cluster) -> None:
     a = await pair(cluster, "a", "x")
-    p, d = (
-        await cluster.add("prefill", model="b", digest="y"),
-        await cluster.add("decode", model="b", digest="z"),
-    )
+    p, d = await cluster.add("prefill", model="b", digest="y"), await cluster.add("decode", model="b", digest="z")
     response = await cluster.post(chat(model="b"))
     assert (response.status_code, "differ" in response.json()["error"]["message"]) == (503, True)
     assert (await cluster.post(chat(model="a"))).status_code == 200
@@ -74,8 +65,7 @@ async def test_blocks_wait_for_a_d_that_can_read_them(cluster: Cluster) -> None:
     (p, d), (other_p, other_d) = await pair(cluster, "m", "old", limit=1), await pair(cluster, "m", "new")
     for one in cluster.pool:
         one.standing.left_out = one.worker_id == other_p.name
-    hang = Hang()
-    d.script.append(hang)
+    hang = d.hangs()
     asked = [asyncio.create_task(cluster.post(chat())) for _ in range(2)]
     await cluster.until_state("held")
     await eventually(lambda: num_asked(p, d) == [2, 1])
@@ -90,8 +80,7 @@ async def test_blocks_wait_for_a_d_that_can_read_them(cluster: Cluster) -> None:
 async def test_prompts_are_computed_again_when_the_last_d_of_their_layout_goes(cluster: Cluster, gone: str) -> None:
     """Nobody else can read them: the prompt is computed again where it can be, at once."""
     old_p, old_d = await pair(cluster, "m", "old", limit=1)
-    hang = Hang()
-    old_d.script.append(hang)
+    hang = old_d.hangs()
     asked = [asyncio.create_task(cluster.post(chat())) for _ in range(3)]
     await cluster.until_state("held", 2)
     new_p, new_d = await pair(cluster, "m", "new")
@@ -114,8 +103,7 @@ async def test_prompts_are_computed_again_when_the_last_d_of_their_layout_goes(c
 
 async def test_a_busy_model_does_not_hold_up_another(cluster: Cluster) -> None:
     (_, d), b = await pair(cluster, "a", "x", limit=1), await pair(cluster, "b", "y")
-    hang = Hang()
-    d.script.append(hang)
+    hang = d.hangs()
     asked = [asyncio.create_task(cluster.post(chat(model="a", priority=-9))) for _ in range(3)]
     await cluster.until_state("held", 2)
     assert (await cluster.post(chat(model="b", priority=9))).status_code == 200

@@ -100,12 +100,6 @@ async def test_a_refusal_goes_to_the_client_as_it_is(cluster: Cluster, role: str
     cluster.check_idle()
 
 
-async def test_a_refused_internal_token_is_not_the_clients_fault(cluster: Cluster) -> None:
-    p, _ = await cluster.fleet("prefill", "decode")
-    p.script.extend([Refuse(401, BROKEN)] * 3)
-    assert (await cluster.post(chat())).status_code == 502
-
-
 async def test_a_refusal_by_d_after_the_first_token_is_an_error_event(cluster: Cluster) -> None:
     _, d = await cluster.fleet("prefill", "decode")
     d.script.append(Refuse(400, BROKEN))
@@ -122,13 +116,7 @@ async def break_off(cluster: Cluster, d: StubWorker, then: str) -> str:
     """A stream that breaks after D's first token has reached the client."""
     broken = StreamThen(1, then)
     d.script.append(broken)
-    async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as response:
-        text = ""
-        async for part in response.aiter_text():
-            text += part
-            if word(1) in text:
-                broken.go.set()
-    return text
+    return await cluster.streamed(chat(stream=True), broken, after=word(1))
 
 
 @pytest.mark.parametrize("then", ["die", "stop"])
@@ -143,10 +131,15 @@ async def test_a_stream_ends_with_an_error_when_its_d_dies_and_names_no_tokens(c
     cluster.check_idle()
 
 
-async def test_an_error_event_of_d_reaches_the_client_once(cluster: Cluster) -> None:
+async def test_an_error_event_of_d_reaches_the_client_once_and_the_log(
+    cluster: Cluster, caplog: pytest.LogCaptureFixture
+) -> None:
     _, d = await cluster.fleet("prefill", "decode")
     d.names_tokens = False
-    seen = events(await break_off(cluster, d, "error"))
+    with caplog.at_level(logging.INFO, "baton.router"):
+        seen = events(await break_off(cluster, d, "error"))
+    (line,) = [record.getMessage() for record in caplog.records if " failed after " in record.getMessage()]
+    assert line.endswith("'broke'")
     assert [event["error"]["message"] for event in seen if "error" in event] == ["broke"]
     assert len(cluster.metrics.outcomes) == 1
     assert next(iter(cluster.metrics.outcomes))[0] == "failed"
@@ -173,14 +166,13 @@ async def test_a_d_that_cannot_be_reached_is_left_out_until_it_answers(cluster: 
     p, d = await cluster.fleet("prefill", "decode")
     port = d.port
     await d.stop()
-    writer = await cluster.open(chat())
+    await cluster.open(chat())
     await eventually(lambda: not next(w for w in cluster.pool if w.worker_id == "d1").standing.healthy)
     await cluster.until_state("held")
     await d.start(port)
     await cluster.until_state("held", 0)
     await eventually(lambda: cluster.metrics.outcomes["done", ""] == 1)
     assert (len(p.bodies), len(d.bodies)) == (1, 1)
-    writer.close()
 
 
 async def test_a_request_that_waits_hears_that_the_last_other_d_is_gone(cluster: Cluster) -> None:
@@ -265,8 +257,7 @@ async def test_a_connection_that_breaks_while_d_computes_is_an_attempt(cluster: 
     """On a kept connection too: what D has of it is not silently sent again."""
     _, d = await cluster.fleet("prefill", "decode")
     assert (await cluster.post(chat())).status_code == 200
-    hang = Hang()
-    d.script.append(hang)
+    hang = d.hangs()
     request = asyncio.create_task(cluster.post(chat(stream=stream)))
     await eventually(lambda: len(d.bodies) == 2)
     await asyncio.sleep(2 * STALE_S)  # longer than a stale one lasts
@@ -281,8 +272,7 @@ async def test_a_connection_that_breaks_while_d_computes_is_an_attempt(cluster: 
 async def test_a_lease_that_is_named_twice_stays_with_the_first(cluster: Cluster) -> None:
     p, d = await cluster.fleet("prefill", "decode")
     p.only_lease = "lease-of-all"
-    hang = Hang()
-    d.script.append(hang)
+    hang = d.hangs()
     first = asyncio.create_task(cluster.post(chat()))
     await cluster.until_state("reading")
     refused = await cluster.post(chat())
@@ -422,8 +412,7 @@ class TestUnstreamedSilence:
 
     async def test_a_worker_that_prefills_by_itself_is_left_when_it_is_silent(self, cluster: Cluster) -> None:
         one, two = await cluster.fleet("both", "both")
-        hang = Hang()
-        one.script.append(hang)
+        hang = one.hangs()
         two.script.append(hang)
         for worker in (one, two):
             worker.health_gate.clear()
@@ -465,55 +454,47 @@ class TestTooLarge:
 
 
 class TestLostLeases:
-    async def _hold(self, cluster: Cluster) -> tuple[Any, Any, Any]:
+    async def _hold(self, cluster: Cluster) -> tuple[Any, Any]:
         p, _ = await cluster.fleet("prefill", "decode")
         worker = next(worker for worker in cluster.pool if worker.worker_id == "d1")
         worker.usage.limit = 0
-        writer = await cluster.open(chat(stream=True))
+        await cluster.open(chat(stream=True))
         await cluster.until_state("held")
-        return p, worker, writer
+        return p, worker
 
     async def _go_on(self, cluster: Cluster, worker: Any) -> str:
         worker.usage.limit = 8
         cluster.pool.room_changed()
         return (await cluster._readers[0].readuntil(b"data: [DONE]\n\n")).decode()
 
-    async def test_a_held_request_is_prefilled_again_at_once(self, cluster: Cluster) -> None:
-        p, worker, writer = await self._hold(cluster)
-        cluster.leases.tracked["leasep01"](LeaseState.EXPIRED)
-        await eventually(lambda: len(p.bodies) == 2)
-        await cluster.until_state("held")
-        assert list(cluster.leases.tracked) == ["leasep02"]
-        text = await self._go_on(cluster, worker)
-        assert spoken(text.replace("\r\n", "\n")) == WHOLE, "the first token is not repeated"
-        assert p.bodies[0]["seed"] == p.bodies[1]["seed"]
-        writer.close()
-
     async def test_an_engine_that_leaves_loses_its_blocks(self, cluster: Cluster) -> None:
-        p, worker, writer = await self._hold(cluster)
+        p, worker = await self._hold(cluster)
         other = await cluster.add("prefill")
         cluster.workers.remove(p)
         cluster.announce()
         await eventually(lambda: len(other.bodies) == 1)
         text = await self._go_on(cluster, worker)
         assert spoken(text.replace("\r\n", "\n")) == WHOLE
-        writer.close()
         await p.stop()
 
-    async def test_a_request_that_is_prefilled_again_goes_on_after_the_first_token(self, cluster: Cluster) -> None:
-        p, worker, writer = await self._hold(cluster)
+    async def test_a_held_request_is_prefilled_again_at_once_and_goes_on_after_the_first_token(
+        self, cluster: Cluster
+    ) -> None:
+        p, worker = await self._hold(cluster)
         cluster.leases.tracked["leasep01"](LeaseState.EXPIRED)
         await eventually(lambda: len(p.bodies) == 2)
+        await cluster.until_state("held")
+        assert list(cluster.leases.tracked) == ["leasep02"]
+        assert p.bodies[0]["seed"] == p.bodies[1]["seed"]
         assert p.bodies[1]["kv_transfer_params"] == {
             "do_remote_decode": True,
             "resume": {"token_ids": [FIRST_TOKEN], "created": 5},
         }
         text = await self._go_on(cluster, worker)
-        assert spoken(text) == WHOLE
+        assert spoken(text) == WHOLE, "the first token is not repeated"
         assert text.count('"role"') == 1
         await cluster.until_state("decoding", 0)
         cluster.check_idle()
-        writer.close()
 
     async def test_another_first_token_is_as_good_for_an_unstreamed_request(self, cluster: Cluster) -> None:
         p, _ = await cluster.fleet("prefill", "decode")
@@ -540,7 +521,7 @@ class TestLostLeases:
         await (cluster.fleet("both") if kind == "both" else cluster.fleet("prefill", "decode", ours=False))
         for worker in cluster.pool:
             worker.usage.limit = 8 if worker.worker_id == "p0" else 0
-        writer = await cluster.open(chat(stream=True))
+        await cluster.open(chat(stream=True))
         await cluster.until_state("held")
         for gone in (p, d):
             cluster.workers.remove(gone)
@@ -557,7 +538,6 @@ class TestLostLeases:
         assert text.count('"role"') == 1
         await cluster.until_state("decoding", 0)
         cluster.check_idle()
-        writer.close()
         for worker in (p, d):
             await worker.stop()
 
@@ -571,15 +551,6 @@ class TestLostLeases:
         assert (len(p1.bodies), len(p2.bodies), len(d.bodies)) == (1, 1, 3)
         cluster.check_idle()
 
-    async def test_blocks_that_two_d_cannot_read_are_prefilled_again(self, cluster: Cluster) -> None:
-        p, d = await cluster.fleet("prefill", "decode")
-        d.script.extend([UNREADABLE, UNREADABLE])
-        response = await cluster.post(chat(stream=True))
-        assert spoken(response.text) == WHOLE
-        assert (len(p.bodies), len(d.bodies)) == (2, 3)
-        assert cluster.leases.released == ["leasep01"]
-        cluster.check_idle()
-
 
 async def test_reads_that_fail_because_of_p_are_no_attempts_at_d(cluster: Cluster) -> None:
     """D's engine dies, and then P: what cannot be read is prefilled again."""
@@ -589,23 +560,14 @@ async def test_reads_that_fail_because_of_p_are_no_attempts_at_d(cluster: Cluste
     response = await cluster.post(chat(stream=True))
     assert spoken(response.text) == WHOLE
     assert (len(p.bodies), len(d.bodies)) == (2, 4)
+    assert cluster.leases.released == ["leasep01"]
     cluster.check_idle()
 
 
-async def test_the_reason_that_d_gave_inside_its_stream_is_in_the_log(
-    cluster: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
-    _, d = await cluster.fleet("prefill", "decode")
-    d.names_tokens = False
-    with caplog.at_level(logging.INFO, "baton.router"):
-        assert '"broke"' in await break_off(cluster, d, "error")
-    (line,) = [record.getMessage() for record in caplog.records if " failed after " in record.getMessage()]
-    assert line.endswith("'broke'")
-
-
-async def test_a_worker_with_another_internal_token_is_named_as_such(cluster: Cluster) -> None:
-    _, d = await cluster.fleet("prefill", "decode")
-    d.script.extend([Refuse(401, BROKEN)] * 3)
+@pytest.mark.parametrize("role", ["prefill", "decode"])
+async def test_a_worker_with_another_internal_token_is_named_as_such(cluster: Cluster, role: str) -> None:
+    p, d = await cluster.fleet("prefill", "decode")
+    (p if role == "prefill" else d).script.extend([Refuse(401, BROKEN)] * 3)
     response = await cluster.post(chat())
-    assert response.status_code == 502
+    assert response.status_code == 502, "it is not the client's fault"
     assert "internal token" in response.json()["error"]["message"]

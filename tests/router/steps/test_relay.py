@@ -26,7 +26,7 @@ from baton_serve.router.telemetry.metrics.metrics import Metrics
 from baton_serve.router.upstream import events as stream_events
 from baton_serve.router.upstream.worker_errors import error_event
 from tests.kits.router.cluster import Cluster, chat, events, eventually, make_settings, spoken
-from tests.kits.router.stub_workers import Raw, StubWorker, word
+from tests.kits.router.stub_workers import Raw, word
 
 DONE = b"data: [DONE]\n\n"
 ERRORS = [
@@ -213,6 +213,7 @@ def test_an_error_event_is_found_among_other_events(event: bytes) -> None:
         b'data: {"error"\n\n',
         b': {"error":{"message":"a comment"}}\n\n',
         b'data: ["error"]\n\n',
+        b'data: {"choices":[{"text":"data: {\\"error\\""}]}\n\n',
     ],
 )
 def test_events_that_only_look_like_errors_are_no_errors(event: bytes) -> None:
@@ -222,29 +223,20 @@ def test_events_that_only_look_like_errors_are_no_errors(event: bytes) -> None:
 # --- through the whole router
 
 
-async def go_on_after_a_token(cluster: Cluster, d: StubWorker, raw: Raw) -> str:
-    """The stream, whose D waits until its first token has reached the client."""
-    d.script.append(raw)
-    async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as response:
-        text = ""
-        async for part in response.aiter_text():
-            text += part
-            if word(1) in text:
-                raw.go.set()
-    return text
-
-
 async def test_an_error_after_half_an_event_is_an_event(cluster: Cluster) -> None:
     _, d = await cluster.fleet("prefill", "decode")
-    text = await go_on_after_a_token(cluster, d, Raw([token(word(1)), None, token(word(2))[:-9]], then="die"))
+    raw = Raw([token(word(1)), None, token(word(2))[:-9]], then="die")
+    d.script.append(raw)
+    text = await cluster.streamed(chat(stream=True), raw, after=word(1))
     assert spoken(text) == word(0) + word(1)
     assert events(text)[-1]["error"]["code"] == "upstream_error"
 
 
 async def test_an_error_event_in_pieces_reaches_the_client_once(cluster: Cluster) -> None:
     _, d = await cluster.fleet("prefill", "decode", ours=False)
-    pieces = [token(word(0)), token(word(1)), ERRORS[0][:25], None, ERRORS[0][25:], DONE]
-    text = await go_on_after_a_token(cluster, d, Raw(pieces))
+    raw = Raw([token(word(0)), token(word(1)), ERRORS[0][:25], None, ERRORS[0][25:], DONE])
+    d.script.append(raw)
+    text = await cluster.streamed(chat(stream=True), raw, after=word(1))
     assert [event["error"]["message"] for event in events(text) if "error" in event] == ["broke"]
     assert cluster.metrics.outcomes == {("failed", ""): 1}
     cluster.check_idle()

@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from tests.kits.router.cluster import Cluster, chat, events, spoken
-from tests.kits.router.stub_workers import FIRST_TOKEN, Hang, word
+from tests.kits.router.cluster import Cluster, body_for, chat, events, eventually, spoken
+from tests.kits.router.stub_workers import FIRST_TOKEN, word
 
-COMPLETION = {"model": "m", "prompt": "hi", "max_tokens": 4}
+PATHS = pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 WHOLE = "".join(map(word, range(4)))
 
 
 @pytest.mark.parametrize("ours", [True, False])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@PATHS
 async def test_an_unstreamed_answer_comes_from_p_and_d(cluster: Cluster, path: str, ours: bool) -> None:
     p, d = await cluster.fleet("prefill", "decode", ours=ours)
-    response = await cluster.post(chat() if "chat" in path else COMPLETION, path)
+    response = await cluster.post(body_for(path), path)
     assert response.status_code == 200
     choice = response.json()["choices"][0]
     assert (choice["message"]["content"] if "chat" in path else choice["text"]) == WHOLE
@@ -27,10 +27,10 @@ async def test_an_unstreamed_answer_comes_from_p_and_d(cluster: Cluster, path: s
 
 
 @pytest.mark.parametrize("ours", [True, False])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@PATHS
 async def test_a_streamed_answer_comes_from_p_and_d(cluster: Cluster, path: str, ours: bool) -> None:
     await cluster.fleet("prefill", "decode", ours=ours)
-    body = {**(chat() if "chat" in path else COMPLETION), "stream": True, "stream_options": {"include_usage": True}}
+    body = body_for(path, stream=True, stream_options={"include_usage": True})
     response = await cluster.post(body, path)
     assert response.status_code == 200
     assert response.headers["content-type"].startswith("text/event-stream")
@@ -48,8 +48,7 @@ async def test_a_streamed_answer_comes_from_p_and_d(cluster: Cluster, path: str,
 
 async def test_the_first_token_does_not_wait_for_d(cluster: Cluster) -> None:
     _, d = await cluster.fleet("prefill", "decode")
-    hang = Hang()
-    d.script.append(hang)
+    hang = d.hangs()
     async with cluster.client.stream("POST", "/v1/chat/completions", json=chat(stream=True)) as response:
         lines = response.aiter_text()
         first = await anext(lines)
@@ -63,16 +62,14 @@ async def test_the_first_token_does_not_wait_for_d(cluster: Cluster) -> None:
 async def test_a_first_token_without_text_waits_for_content(cluster: Cluster) -> None:
     p, d = await cluster.fleet("prefill", "decode")
     p.first_text = ""
-    hang = Hang()
-    d.script.append(hang)
-    writer = await cluster.open(chat(stream=True))
+    hang = d.hangs()
+    await cluster.open(chat(stream=True))
     await cluster.until_state("reading")
     (request,) = cluster.active
     assert not request.reply.started
     hang.release.set()
     raw = await cluster._readers[0].readuntil(b"data: [DONE]\n\n")
     assert raw.count(b'"role":"assistant"') == 1
-    writer.close()
 
 
 async def test_p_and_d_are_each_sent_the_body_for_their_leg(cluster: Cluster) -> None:
@@ -112,16 +109,14 @@ async def test_a_seed_is_only_added_where_it_matters(cluster: Cluster, given: di
 
 @pytest.mark.parametrize("finish_reason", ["stop", "length"])
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@PATHS
 async def test_an_answer_that_is_finished_by_its_first_token_needs_no_d(
     cluster: Cluster, path: str, stream: bool, finish_reason: str
 ) -> None:
     """By the token itself, or because the context is full with it: P then keeps no blocks."""
     p, d = await cluster.fleet("prefill", "decode")
     p.finish_reason, p.is_full = finish_reason, True
-    body = {**(chat() if "chat" in path else COMPLETION), "stream": stream}
-    if stream:
-        body["stream_options"] = {"include_usage": True}
+    body = body_for(path, stream=stream, **({"stream_options": {"include_usage": True}} if stream else {}))
     response = await cluster.post(body, path)
     assert d.bodies == []
     if stream:
@@ -171,21 +166,14 @@ async def test_a_worker_for_both_gets_a_request_in_one_leg(cluster: Cluster, str
 
 async def test_the_lease_is_kept_until_d_answers(cluster: Cluster) -> None:
     _, d = await cluster.fleet("prefill", "decode")
-    hang = Hang()
-    d.script.append(hang)
-    writer = await cluster.open(chat(stream=True))
+    hang = d.hangs()
+    await cluster.open(chat(stream=True))
     await cluster.until_state("reading")
     assert list(cluster.leases.tracked) == ["leasep01"]
     hang.release.set()
-    await eventually_done(cluster)
+    await eventually(lambda: not cluster.active)
     assert cluster.leases.untracked == ["leasep01"]
     assert cluster.leases.released == []
-    writer.close()
-
-
-async def eventually_done(cluster: Cluster) -> None:
-    for state in ("queued", "prefilling", "held", "reading", "decoding"):
-        await cluster.until_state(state, 0)
 
 
 @pytest.mark.settings(client_priority="trusted")
@@ -194,23 +182,13 @@ async def test_held_requests_go_by_priority_then_age(cluster: Cluster) -> None:
     cluster.limits["d1"] = 1
     cluster.workers[1].engine_id = "enginenew"
     cluster.announce()
-    hang = Hang()
-    d.script.append(hang)
-    writers = [await cluster.open(chat(user="running"))]
+    hang = d.hangs()
+    await cluster.open(chat(user="running"))
     await cluster.until_state("reading")
     for i, (user, priority) in enumerate([("low", 1), ("old", 0), ("young", 0), ("high", -9)], 1):
-        writers.append(await cluster.open(chat(user=user, priority=priority)))
+        await cluster.open(chat(user=user, priority=priority))
         await cluster.until_state("held", i)
     hang.release.set()
-    await eventually_done(cluster)
+    await eventually(lambda: not cluster.active)
     assert [body["user"] for body in d.bodies] == ["running", "high", "old", "young", "low"]
-    for writer in writers:
-        writer.close()
     cluster.check_idle()
-
-
-async def test_the_load_is_spread_over_the_workers_of_each_role(cluster: Cluster) -> None:
-    workers = await cluster.fleet("prefill", "prefill", "decode", "decode")
-    for _ in range(4):
-        await cluster.post(chat())
-    assert [len(worker.bodies) for worker in workers] == [2, 2, 2, 2]

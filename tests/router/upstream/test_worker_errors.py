@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from baton_serve.router.upstream.worker_errors import error_event, from_worker, may_try_another
+from baton_serve.router.upstream.worker_errors import from_worker, may_try_another
 
 
 def test_engines_errors_keep_their_fields() -> None:
@@ -19,10 +19,3 @@ def test_engines_errors_keep_their_fields() -> None:
         True,
         True,
     ]
-
-
-def test_an_error_event_is_found_behind_a_role_chunk() -> None:
-    error = error_event(b'data: {"choices":[]}\n\ndata: {"error":{"message":"no","code":400}}\n\n')
-    assert error is not None
-    assert (error.status, error.message) == (400, "no")
-    assert error_event(b'data: {"choices":[{"text":"data: {\\"error\\""}]}\n\n') is None
