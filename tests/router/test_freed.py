@@ -9,6 +9,8 @@ import asyncio
 import logging
 import math
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -28,7 +30,7 @@ from baton_serve.router.request.failure_table import Failure, Leg
 from baton_serve.router.request.reply import ClientReply
 from tests.kits.router.cluster import Cluster, eventually
 from tests.kits.router.stub_workers import HalfAnswer, Hang, Raw, Refuse, Reset, StreamThen, StubWorker
-from tests.kits.survivors import Survivors, without_collector
+from tests.kits.survivors import without_collector
 
 KINDS = (
     Exchange,
@@ -95,14 +97,17 @@ def recover(cluster: Cluster) -> None:
         stub.health_gate.set()
 
 
-async def check(cluster: Cluster, survivors: Survivors) -> None:
-    """Nothing is left. Calls that are under way may end first."""
-    await eventually(lambda: cluster.is_idle() and not cluster.prefill_aborts)
-    await cluster.probes.close()
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert not survivors.count()
-    assert cluster.body_budget.used_bytes == 0
+@asynccontextmanager
+async def all_freed(cluster: Cluster) -> AsyncIterator[None]:
+    """Nothing is left at the end. Calls that are under way may end first."""
+    with without_collector(KINDS) as survivors:
+        yield
+        await eventually(lambda: cluster.is_idle() and not cluster.prefill_aborts)
+        await cluster.probes.close()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not survivors.count()
+        assert cluster.body_budget.used_bytes == 0
 
 
 FAILURES: dict[Failure, list[Any]] = {
@@ -128,13 +133,12 @@ async def test_a_request_is_freed_when_one_of_its_legs_fails(cluster: Cluster, l
     """In each way, once and as often as it is tried; whatever the table says is next."""
     roles = ("prefill", "decode") if leg is Leg.PREFILL else ("decode", "prefill") if leg is Leg.DECODE else ("decode",)
     first, second, *_ = [await cluster.add(role) for role in (roles[0], *roles)]
-    with without_collector(KINDS) as survivors:
+    async with all_freed(cluster):
         for failure, acts in FAILURES.items():
             for one in CHATS if failure in SLOW else EVERY:
                 await fail(cluster, one, [first], acts[0])
             for one, act, failing in product(CHATS, acts, ([first], [first, second])):
                 await fail(cluster, one, failing, act)
-        await check(cluster, survivors)
 
 
 async def fail(cluster: Cluster, one: Asked, workers: list[StubWorker], act: Any) -> None:
@@ -149,47 +153,43 @@ async def fail(cluster: Cluster, one: Asked, workers: list[StubWorker], act: Any
 
 async def test_a_request_is_freed_when_its_stream_breaks(cluster: Cluster) -> None:
     _, d = await cluster.fleet("prefill", "decode")
-    with without_collector(KINDS) as survivors:
+    async with all_freed(cluster):
         for one, then, times in product([*STREAMED, SEVERAL[1]], ("die", "error", "stop", "hang"), (1, MANY)):
             act = StreamThen(1, then)
             act.go.set()
             d.script.extend([act] * times)
             await ask(cluster, one)
             recover(cluster)
-        await check(cluster, survivors)
 
 
 @pytest.mark.parametrize("role", ["prefill", "decode"])
 async def test_a_request_is_freed_when_a_worker_refuses_it(cluster: Cluster, role: str) -> None:
     workers = {each: await cluster.add(each) for each in ("prefill", "decode")}
-    with without_collector(KINDS) as survivors:
+    async with all_freed(cluster):
         for one in EVERY:
             workers[role].script.extend([Refuse(400, TOO_LONG)] * 2)
             assert await ask(cluster, one) in (200, 400)
             recover(cluster)
-        await check(cluster, survivors)
 
 
 async def test_a_request_is_freed_when_its_answer_is_malformed(cluster: Cluster) -> None:
     p, d = await cluster.fleet("prefill", "decode")
-    with without_collector(KINDS) as survivors:
+    async with all_freed(cluster):
         for one in EVERY:
             p.script.append(HalfAnswer(b"{"))
             d.script.extend([Raw([b"data: {]\n\n"]), Refuse(302, {})])
             await ask(cluster, one)
             recover(cluster)
-        await check(cluster, survivors)
 
 
 async def test_a_request_is_freed_when_its_workers_cannot_be_reached(cluster: Cluster) -> None:
     workers = await cluster.fleet("prefill", "decode")
     for worker in reversed(workers):
         await worker.stop()
-        with without_collector(KINDS) as survivors:
+        async with all_freed(cluster):
             for one in EVERY:
                 assert await ask(cluster, one) in (200, 503)
                 recover(cluster)
-            await check(cluster, survivors)
 
 
 @pytest.mark.parametrize("what", ["choices", "whole"])
@@ -204,12 +204,11 @@ async def test_a_request_is_freed_when_it_meets_a_bug(
             raise KeyError("a bug in a policy")
 
     cluster.legs.pick_decode = Broken()
-    with without_collector(KINDS) as survivors:
+    async with all_freed(cluster):
         for one in SEVERAL if what == "choices" else [*WHOLE, *STREAMED]:
             await ask(cluster, one)
         assert any(reason == "internal_error" for _, reason in cluster.metrics.outcomes)
         cluster.metrics.outcomes.clear()
-        await check(cluster, survivors)
 
 
 @pytest.mark.settings(
@@ -230,23 +229,21 @@ class TestRefused:
             413: [({"content": b" " * 5000}, {})],
             415: [({}, {"content-encoding": "gzip"})],
         }
-        with without_collector(KINDS) as survivors:
+        async with all_freed(cluster):
             for one, (status, tries) in product(WHOLE, refusals.items()):
                 for sent, headers in tries:
                     answer = await cluster.client.post(
                         one.path, **(sent or {"json": one.body}), headers=right | headers
                     )
                     assert answer.status_code in (status, 400), (one.path, sent, answer.text)
-            await check(cluster, survivors)
 
     async def test_a_request_is_freed_when_there_is_no_worker_or_no_room(self, cluster: Cluster) -> None:
         right = {"authorization": "Bearer right"}
-        with without_collector(KINDS) as survivors:
+        async with all_freed(cluster):
             for one in EVERY:
                 assert (await cluster.post(one.body, one.path, headers=right)).status_code == 503
-            await check(cluster, survivors)
         _, d = await cluster.fleet("prefill", "decode")
-        d.script.append(hang := Hang())
+        hang = d.hangs()
         running = asyncio.create_task(cluster.post(WHOLE[0].body, headers=right))
         await eventually(lambda: len(d.bodies) == 1)
         with without_collector(KINDS) as survivors:
@@ -257,7 +254,7 @@ class TestRefused:
         await running
 
     async def test_a_request_is_freed_when_its_body_does_not_come_whole(self, cluster: Cluster) -> None:
-        with without_collector(KINDS) as survivors:
+        async with all_freed(cluster):
             for leaves in (True, False):
                 reader, writer = await cluster.connect()
                 head = b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer right\r\n"
@@ -267,7 +264,6 @@ class TestRefused:
                     assert b" 408 " in await reader.readline()
                 writer.close()
                 await eventually(lambda: cluster.body_budget.used_bytes == 0)
-            await check(cluster, survivors)
 
 
 @pytest.mark.interpreted
@@ -300,9 +296,8 @@ async def test_no_memory_is_no_fault_of_the_client(
 
     monkeypatch.setattr(f"baton_serve.router.{where}", no_memory)
     await cluster.add("both")
-    with without_collector(KINDS) as survivors:
+    async with all_freed(cluster):
         answer = await cluster.post(WHOLE[0].body)
-        await check(cluster, survivors)
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "out_of_memory")
     assert answer.headers["retry-after"] == "1"
     assert "found no memory" in caplog.text
@@ -335,7 +330,7 @@ async def test_a_request_is_freed_in_whatever_state_it_ends(cluster: Cluster, st
     p, d = await cluster.fleet("prefill", "decode")
     limits = {worker.worker_id: worker for worker in cluster.pool}
     limits["d1"].usage.heard_s = math.inf  # its report never gets old, and an old one says nothing of room
-    with without_collector(KINDS) as survivors:
+    async with all_freed(cluster):
         for one, how in product(STREAMED if state == "decoding" else EVERY, HOW if state == "held" else HOW[:3]):
             limits["p0"].usage.limit = 0 if state == "queued" else 8
             limits["d1"].usage.full_at = 0 if state == "held" else None
@@ -352,4 +347,3 @@ async def test_a_request_is_freed_in_whatever_state_it_ends(cluster: Cluster, st
             await eventually(lambda: not len(cluster.active))
             writer.close()
             recover(cluster)
-        await check(cluster, survivors)

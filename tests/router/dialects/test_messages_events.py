@@ -14,17 +14,7 @@ from baton_serve.core.protocol.errors import RateLimitError, UnavailableError, U
 from baton_serve.router.dialects.messages.chat import NAMES
 from baton_serve.router.dialects.messages.translation import MessageTranslation
 from baton_serve.router.dialects.stream import MAX_SILENT, SIGN_OF_LIFE, DialectStream
-from tests.kits.dialects.chats import (
-    THOUGHT_TEXT_AND_CALLS,
-    calls,
-    ends,
-    fails,
-    role,
-    says,
-    thinks,
-    whole,
-    whole_call,
-)
+from tests.kits.dialects.chats import THOUGHT_TEXT_AND_CALLS, calls, ends, fails, role, says, thinks, whole, whole_call
 from tests.kits.strict_types import message_events, message_of, named_events
 
 ID = "ab" * 16

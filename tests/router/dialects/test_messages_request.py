@@ -233,10 +233,7 @@ def test_a_reference_to_a_tool_is_its_name() -> None:
         ({"tools": [{**TOOL, "input_examples": [{"a": 1}]}]}, {"tools": [with_examples({"a": 1})]}),
         ({"metadata": {"user_id": "me"}}, {"user": "me"}),
         ({"priority": -2, "seed": 7, "cache_salt": "s"}, {"priority": -2, "seed": 7, "cache_salt": "s"}),
-        (
-            {"stream": True},
-            {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}},
-        ),
+        ({"stream": True}, {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}),
     ],
 )
 def test_parameters_are_those_of_a_chat(asked: dict[str, Any], expected: dict[str, Any]) -> None:
@@ -365,11 +362,7 @@ def test_a_count_is_asked_of_the_same_prompt() -> None:
             "messages[0].content[0].text",
             "missing_required_parameter",
         ),
-        (
-            {"messages": [{"role": "user", "content": [{"type": []}]}]},
-            "messages[0].content[0].type",
-            "invalid_value",
-        ),
+        ({"messages": [{"role": "user", "content": [{"type": []}]}]}, "messages[0].content[0].type", "invalid_value"),
         (
             {"messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}]},
             "messages[0]",

@@ -14,10 +14,7 @@ from tests.kits.strict_types import response_of
 ID = "ab" * 16
 FUNCTION = {"type": "function", "name": "get", "parameters": {"type": "object"}, "strict": True}
 OTHER = {"type": "function", "name": "put"}
-CHAT_FUNCTION = {
-    "type": "function",
-    "function": {"name": "get", "parameters": {"type": "object"}, "strict": True},
-}
+CHAT_FUNCTION = {"type": "function", "function": {"name": "get", "parameters": {"type": "object"}, "strict": True}}
 SCHEMA = {"type": "json_schema", "name": "s", "schema": {"type": "object"}, "strict": True}
 
 
@@ -319,11 +316,7 @@ def test_the_response_says_what_was_not_done() -> None:
         ({"reasoning": {"effort": "enormous"}}, "reasoning.effort", "invalid_value"),
         ({"text": {"format": {"type": "json_schema"}}}, "text.format.name", "missing_required_parameter"),
         ({"text": {"format": {"type": "text", "name": "x"}}}, "text.format", "invalid_value"),
-        (
-            {"text": {"format": SCHEMA}, "tools": [FUNCTION], "tool_choice": "required"},
-            "tool_choice",
-            "invalid_value",
-        ),
+        ({"text": {"format": SCHEMA}, "tools": [FUNCTION], "tool_choice": "required"}, "tool_choice", "invalid_value"),
         ({"max_output_tokens": 0}, "max_output_tokens", "integer_below_min_value"),
         ({"top_logprobs": 21}, "top_logprobs", "integer_above_max_value"),
         ({"temperature": "1"}, "temperature", "invalid_type"),

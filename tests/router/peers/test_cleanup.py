@@ -75,6 +75,14 @@ def workers(*internal_urls: str) -> list[Worker]:
     ]
 
 
+async def cleaned_up(upstream: Workers, *internal_urls: str) -> Cleanup:
+    """A dead router's requests, with no pauses between attempts."""
+    cleanup = Cleanup(InternalCalls(upstream), lambda: workers(*internal_urls), AT_ONCE)
+    cleanup.start(DEAD)
+    await cleanup.close()
+    return cleanup
+
+
 async def test_every_worker_with_an_internal_port_is_told_once() -> None:
     upstream = Workers()
     upstream.gate.clear()
@@ -96,9 +104,7 @@ async def test_every_worker_with_an_internal_port_is_told_once() -> None:
 async def test_a_worker_that_fails_is_told_again(failure: Any) -> None:
     upstream = Workers()
     upstream.scripts["http://a"] = deque([failure, failure])
-    cleanup = Cleanup(InternalCalls(upstream), lambda: workers("http://a", "http://b"), AT_ONCE)
-    cleanup.start(DEAD)
-    await cleanup.close()
+    cleanup = await cleaned_up(upstream, "http://a", "http://b")
     assert [url for url, _ in upstream.calls].count("http://a") == 3
     assert cleanup.outcomes == {"told": 2, "not_told": 0}
 
@@ -107,9 +113,7 @@ async def test_a_worker_that_cannot_be_told_is_given_up_after_some_attempts(capl
     upstream = Workers()
     upstream.scripts["http://a"] = deque([ConnectError("nobody there")] * 9)
     upstream.scripts["http://b"] = deque([(200, b'{"aborted": 3, "leases": 2}')])
-    cleanup = Cleanup(InternalCalls(upstream), lambda: workers("http://a", "http://b"), AT_ONCE)
-    cleanup.start(DEAD)
-    await cleanup.close()
+    cleanup = await cleaned_up(upstream, "http://a", "http://b")
     assert [url for url, _ in upstream.calls].count("http://a") == 1 + len(AT_ONCE)
     assert cleanup.outcomes == {"told": 1, "not_told": 1}
     (record,) = caplog.records
@@ -122,9 +126,7 @@ async def test_a_worker_that_cannot_be_told_is_given_up_after_some_attempts(capl
 async def test_a_worker_that_refuses_is_not_asked_again(status: int) -> None:
     upstream = Workers()
     upstream.scripts["http://a"] = deque([(status, b"{}")])
-    cleanup = Cleanup(InternalCalls(upstream), lambda: workers("http://a"), AT_ONCE)
-    cleanup.start(DEAD)
-    await cleanup.close()
+    cleanup = await cleaned_up(upstream, "http://a")
     assert len(upstream.calls) == 1 and cleanup.outcomes == {"told": 0, "not_told": 1}
 
 
@@ -132,9 +134,7 @@ async def test_a_worker_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(cleanups, "TELL_GONE_S", 0.01)
     upstream = Workers()
     upstream.gate.clear()
-    cleanup = Cleanup(InternalCalls(upstream), lambda: workers("http://a"))
-    cleanup.start(DEAD)
-    await cleanup.close()
+    cleanup = await cleaned_up(upstream, "http://a")
     assert cleanup.outcomes == {"told": 0, "not_told": 1}
 
 

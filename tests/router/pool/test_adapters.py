@@ -15,7 +15,7 @@ from baton_serve.router.pool import WorkerPool
 from baton_serve.router.pool.candidates import Candidates
 from tests.kits.registry import worker as registered
 from tests.kits.router.cluster import Cluster, chat, eventually, spoken
-from tests.kits.router.stub_workers import Hang, StreamThen, StubWorker, word
+from tests.kits.router.stub_workers import StreamThen, StubWorker, word
 
 NUM_TOKENS = 8
 WHOLE = "".join(map(word, range(NUM_TOKENS)))
@@ -63,10 +63,7 @@ async def test_p_and_d_need_the_same_adapter_under_the_name() -> None:
     )
     route = pool.route("tuned")
     assert (names(route.prefill), names(route.decode)) == ({"p1", "p2"}, {"d1", "d2"})
-    assert {source.worker_id: names(route.readers(source)) for source in route.prefill} == {
-        "p1": {"d1"},
-        "p2": {"d2"},
-    }
+    assert {source.worker_id: names(route.readers(source)) for source in route.prefill} == {"p1": {"d1"}, "p2": {"d2"}}
     own = pool.route("m")
     assert {names(own.readers(source)) == {"d0", "d1", "d2"} for source in own.prefill} == {True}
 
@@ -172,8 +169,7 @@ async def test_blocks_wait_for_a_d_with_the_adapter(cluster: Cluster) -> None:
     """The other D is idle, but has another adapter under the name."""
     p, d = await cluster.add("prefill", adapters=FIRST), await cluster.add("decode", adapters=FIRST, limit=1)
     other = await cluster.add("decode", adapters=SECOND)
-    hang = Hang()
-    d.script.append(hang)
+    hang = d.hangs()
     asked = [asyncio.create_task(cluster.post(chat(model="tuned"))) for _ in range(2)]
     await cluster.until_state("held")
     await eventually(lambda: num_asked(p, d) == [2, 1])

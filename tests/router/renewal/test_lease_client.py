@@ -62,15 +62,6 @@ class WatchedStore(MemoryLeaseStore):
             return self._renewed.wait_for(lambda: len(self.renewals) >= target, PATIENCE_S)
 
 
-class SilentStore(MemoryLeaseStore):
-    """A Redis that is away."""
-
-    def renew_all(
-        self, leases: Mapping[str, Sequence[str]], duration_ms: int
-    ) -> dict[str, list[LeaseStatus] | LeaseStoreError]:
-        raise LeaseStoreError("away")
-
-
 @asynccontextmanager
 async def renewing(
     store: LeaseStore, clock: Callable[[], int] = monotonic_ms, **settings: int
@@ -136,7 +127,9 @@ async def test_a_lease_untracked_while_its_end_is_on_its_way_is_not_reported() -
 
 async def test_nobody_knows_how_long_a_lease_lasts_while_the_store_is_silent() -> None:
     now_ms = 0
-    client = LeaseClient(SilentStore(), **SETTINGS | {"duration_ms": 6_000}, clock=lambda: now_ms)
+    store = WitnessStore()
+    store.alone = LeaseStoreError("away")
+    client = LeaseClient(store, **SETTINGS | {"duration_ms": 6_000}, clock=lambda: now_ms)
     client.track(ENGINE, "a", never)
     assert client.remaining_ms(ENGINE, "a") == 6_000
     now_ms = 6_000

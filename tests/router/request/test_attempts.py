@@ -26,14 +26,7 @@ from baton_serve.router.request.failure_table import (
 from tests.kits.router.workers import new_worker
 
 #: What a worker may do or say, on whatever leg.
-OF_WORKERS = (
-    Failure.NOT_TAKEN,
-    Failure.DIED,
-    Failure.SILENT,
-    Failure.ERROR,
-    Failure.ABORTED,
-    Failure.READ_FAILED,
-)
+OF_WORKERS = (Failure.NOT_TAKEN, Failure.DIED, Failure.SILENT, Failure.ERROR, Failure.ABORTED, Failure.READ_FAILED)
 #: What only a second failure of a kind is, by that kind.
 FIRST = {Failure.P_BROKEN: Failure.READ_FAILED, Failure.NOT_TAKEN_AGAIN: Failure.NOT_TAKEN}
 PLENTY = Limits(99, 99, 99, 99)

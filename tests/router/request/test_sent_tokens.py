@@ -37,10 +37,7 @@ def stripped(event: bytes) -> bytes:
 
 @given(
     st.booleans(),
-    st.lists(
-        st.tuples(st.booleans(), st.lists(st.integers(0, 2**17), min_size=1, max_size=3)),
-        max_size=8,
-    ),
+    st.lists(st.tuples(st.booleans(), st.lists(st.integers(0, 2**17), min_size=1, max_size=3)), max_size=8),
     st.integers(0, 3),
     st.sets(st.integers(0, 12), max_size=12),
 )
