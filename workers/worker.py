@@ -122,9 +122,14 @@ class WorkerProcess:
         self._defaults = await self._load_defaults()
         ranks, tokenizer = await self._load()
         weights = ranks.readies[0].compatibility.weights_fingerprint
-        logger.info("fingerprint of the weights %s, of the tokenizer %s", weights, tokenizer.fingerprint)
         defaults = self._defaults.given
         readies = [with_text_fingerprint(ready, tokenizer.fingerprint, defaults) for ready in ranks.readies]
+        logger.info(
+            "fingerprint of the weights alone %s, of the tokenizer %s, of all that decides tokens %s",
+            weights,
+            tokenizer.fingerprint,
+            readies[0].compatibility.weights_fingerprint,
+        )
         engine = self._build_engine(ranks, readies[0])
         grammars = self._build_grammars(ranks, readies[0], tokenizer)
         public, internal = self._build_ports(engine, readies, tokenizer, grammars)

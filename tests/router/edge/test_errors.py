@@ -117,7 +117,7 @@ async def test_malformed_bodies_are_refused_in_our_shape(cluster: Cluster, raw: 
 
 
 async def test_a_body_that_is_no_json_is_refused_with_the_place_and_the_reason(cluster: Cluster) -> None:
-    await ready(cluster)
+    await cluster.fleet("prefill", "decode")
     response = await cluster.client.post("/v1/chat/completions", content=b'{"model": "\\ud800"}')
     message = response.json()["error"]["message"]
     assert message.startswith("We could not parse the JSON body of your request: ")

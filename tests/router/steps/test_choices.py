@@ -308,7 +308,7 @@ async def test_a_bug_beside_the_error_of_another_choice_is_logged(
         raise failures.pop()
 
     monkeypatch.setattr(Runner, "run", run)
-    response = await cluster.post(body_of(TEXT, n=2), TEXT)
+    response = await cluster.post(body_for(TEXT, n=2), TEXT)
     assert (response.status_code, response.json()["error"]["message"]) == (503, "no")
     assert [record.exc_info[0] for record in caplog.records if record.exc_info] == [KeyError]
 

@@ -13,10 +13,9 @@ from baton_serve.core.net.client import http_client
 from baton_serve.core.net.client.http_client import HttpClient
 from baton_serve.router.pool.kind import EngineKind
 from baton_serve.router.pool.view import view_worker
-from baton_serve.router.settings import RouterSettings
 from baton_serve.router.vllm.engine.engine import VllmEngine
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
-from tests.kits.router.cluster import Cluster, chat, eventually, make_settings
+from tests.kits.router.cluster import Cluster, chat, eventually
 from tests.kits.router.stub_workers import KEEP_ALIVE, Raw, Reset
 from tests.kits.router.vllm_server import VllmServer, add_vllm, add_vllm_pair, prefilled
 
@@ -115,24 +114,19 @@ async def test_a_comment_of_a_d_that_has_not_read_is_no_answer(cluster: Cluster,
     assert [lease.happened for lease in leases.leases] == [["given", "release"], ["given", "confirmed"]]
 
 
-class TestComments:
+@pytest.mark.settings(first_byte_timeout_s=0.3, token_timeout_s=0.4)
+@pytest.mark.parametrize("num_events", [0, 3])
+async def test_a_d_that_sends_only_comments_is_left(cluster: Cluster, num_events: int) -> None:
     """They are no sign that a vLLM server computes: its engine may hang."""
-
-    @pytest.fixture
-    def settings(self) -> RouterSettings:
-        return make_settings(first_byte_timeout_s=0.3, token_timeout_s=0.4)
-
-    @pytest.mark.parametrize("num_events", [0, 3])
-    async def test_a_d_that_sends_only_comments_is_left(self, cluster: Cluster, num_events: int) -> None:
-        server, _ = await add_vllm(cluster, "both")
-        event = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"x"}}]}\n\n'
-        hanging = Raw([event] * num_events, then="ping")
-        server.script.extend([hanging] * 9)
-        answer = await asyncio.wait_for(cluster.post(chat(stream=True)), 10)
-        assert answer.text.count('"content":"x"') == num_events
-        assert "timeout" in answer.text or "in time" in answer.text, answer.text
-        await eventually(lambda: server.num_disconnects == len(server.bodies))
-        cluster.check_idle()
+    server, _ = await add_vllm(cluster, "both")
+    event = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"x"}}]}\n\n'
+    hanging = Raw([event] * num_events, then="ping")
+    server.script.extend([hanging] * 9)
+    answer = await asyncio.wait_for(cluster.post(chat(stream=True)), 10)
+    assert answer.text.count('"content":"x"') == num_events
+    assert "timeout" in answer.text or "in time" in answer.text, answer.text
+    await eventually(lambda: server.num_disconnects == len(server.bodies))
+    cluster.check_idle()
 
 
 async def test_an_unstreamed_answer_that_came_too_late_is_then_computed_by_d_alone(cluster: Cluster) -> None:
