@@ -85,6 +85,7 @@ async def pump(
     passing = relay.Relay(Judge(WorkerPool(1), Metrics()), Metrics().itl, make_settings(**settings).max_event_bytes)
     request: Any = SimpleNamespace(
         held=SimpleNamespace(answer=answer),
+        decode_worker=None,
         clock=time.monotonic,
         asked=SimpleNamespace(ends_with_done=True),
         reply=SimpleNamespace(put=put, drain=drain, started=True, first_content_s=None),
