@@ -146,7 +146,7 @@ class HandshakePool:
         if engine_id in self._peers:
             self._peers[engine_id] = self._peers.pop(engine_id)
 
-    def read_given_up(self, engine_id: str, read_id: int) -> None:
+    def read_given_up(self, read_id: int) -> None:
         """Note a read that takes too long. Until it has ended, ``connect`` refuses its engine with STUCK."""
         if read_id in self._reads:
             self._stuck.add(read_id)
@@ -164,7 +164,9 @@ class HandshakePool:
 
     def states(self) -> dict[str, PeerView]:
         """Every remote engine by id, the most recently used last."""
-        return {engine_id: self._view(engine_id, peer) for engine_id, peer in self._peers.items()}
+        reads = Counter(self._reads.values())
+        stuck = Counter(self._reads[read_id] for read_id in self._stuck)
+        return {key: self._view(peer, reads[key], stuck[key]) for key, peer in self._peers.items()}
 
     def stats(self) -> HandshakeStats:
         states = [peer.state for peer in self._peers.values()]
@@ -249,15 +251,15 @@ class HandshakePool:
             peer.lost(why, self._clock())
             self._failures[HandshakeReason.LOST.value] += 1
 
-    def _view(self, engine_id: str, peer: PeerEngine) -> PeerView:
+    def _view(self, peer: PeerEngine, reads: int, stuck: int) -> PeerView:
         error = peer.last_error
         return PeerView(
             state=peer.state,
             reason=error.reason.value if error else "",
             error=str(error) if error else "",
             failure_age_s=round(self._clock() - peer.failed_at, 3) if error else None,
-            reads=list(self._reads.values()).count(engine_id),
-            stuck=self._num_stuck(engine_id),
+            reads=reads,
+            stuck=stuck,
         )
 
 

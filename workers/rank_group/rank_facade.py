@@ -43,8 +43,8 @@ class PeerTracker(Protocol):
     def read_started(self, engine_id: str, read_id: int, /) -> None:
         """A read from the engine was sent to the ranks."""
 
-    def read_given_up(self, engine_id: str, read_id: int, /) -> None:
-        """A read from the engine takes too long; it has not ended."""
+    def read_given_up(self, read_id: int, /) -> None:
+        """A read takes too long; it has not ended."""
 
     def read_ended(self, engine_id: str, read_id: int, /, *, failed: bool) -> None:
         """A read from the engine has ended on every rank."""
@@ -96,7 +96,7 @@ class RankFacade:
         read = self._reads.get(read_id)
         if read is not None:
             self._cancel(CancelRead(read_id))
-            self._peers.read_given_up(read.engine_id, read_id)
+            self._peers.read_given_up(read_id)
 
     def silent_ranks(self, step_id: int) -> list[int]:
         return self._steps.silent(step_id)

@@ -317,7 +317,7 @@ def _eos_token_ids(loaded: Any, *configs: dict[str, Any]) -> frozenset[int]:
             found += listed if isinstance(listed, list) else [listed]
     if not all(isinstance(token, int) for token in found):
         raise ValueError(f"eos_token_id is {found}, which are no tokens")
-    return frozenset(found)
+    return frozenset(token for token in found if token >= 0)  # -1 stands for none
 
 
 def _first_line(error: Exception) -> str:

@@ -568,10 +568,10 @@ async def test_an_engine_with_a_read_that_does_not_end_is_refused_until_it_has()
     async with met() as (engine, ranks):
         for read_id in (1, 2, 3):
             ranks.pool.read_started("e1", read_id)
-        ranks.pool.read_given_up("e1", 1)
-        ranks.pool.read_given_up("e1", 1)
-        ranks.pool.read_given_up("e1", 2)
-        ranks.pool.read_given_up("e1", 99)
+        ranks.pool.read_given_up(1)
+        ranks.pool.read_given_up(1)
+        ranks.pool.read_given_up(2)
+        ranks.pool.read_given_up(99)
         why = "2 reads from engine e1 were given up and have not ended"
         assert await reason_of(ranks, params(engine.port), why) is HandshakeReason.STUCK
         assert (ranks.state().reads, ranks.state().stuck, ranks.pool.stats().stuck_reads) == (3, 2, 2)
@@ -587,7 +587,7 @@ async def test_an_engine_with_a_read_that_does_not_end_is_refused_until_it_has()
 async def test_stuck_reads_are_not_forgotten_with_their_engine() -> None:
     async with met() as (engine, ranks):
         ranks.pool.read_started("e1", 1)
-        ranks.pool.read_given_up("e1", 1)
+        ranks.pool.read_given_up(1)
         ranks.pool.forget("e1")
         assert await reason_of(ranks, params(engine.port)) is HandshakeReason.STUCK
         ranks.pool.read_ended("e1", 1, failed=True)
@@ -607,7 +607,7 @@ async def test_a_read_may_be_sent_while_the_engine_is_connected_and_none_of_its_
         assert pool.is_connected("e1") and not pool.is_connected("e2")
         pool.read_started("e1", 1)
         assert pool.is_connected("e1")
-        pool.read_given_up("e1", 1)
+        pool.read_given_up(1)
         assert not pool.is_connected("e1"), "a read is stuck"
         pool.read_ended("e1", 1, failed=False)
         assert pool.is_connected("e1")
@@ -621,7 +621,7 @@ async def test_a_read_may_be_sent_while_the_engine_is_connected_and_none_of_its_
 async def test_one_engine_that_is_stuck_is_no_reason_to_refuse_another() -> None:
     async with served(Engine()) as engine, pooled() as ranks:
         ranks.pool.read_started("e2", 1)
-        ranks.pool.read_given_up("e2", 1)
+        ranks.pool.read_given_up(1)
         await ranks.pool.connect(params(engine.port))
 
 
@@ -689,7 +689,7 @@ async def test_an_engine_lost_while_the_handshake_ends_is_not_taken_for_connecte
 async def test_a_loss_told_before_a_cancelled_read_ends_is_not_forgotten_with_it() -> None:
     async with met() as (engine, ranks):
         ranks.pool.read_started("e1", 1)
-        ranks.pool.read_given_up("e1", 1)
+        ranks.pool.read_given_up(1)
         ranks.answer(error="PeerLostError: gone")
         ranks.pool.read_ended("e1", 1, failed=False)
         assert ranks.state().error == "lost: rank 0: PeerLostError: gone"

@@ -11,6 +11,7 @@ import pytest
 from baton_serve.workers.server.answers.token_ids import ASKED, HEADER
 from baton_serve.workers.text import json_list, shown_prompt
 from tests.kits.worker.front import EOS, Front, chat, completion, front, text_of, tokens_of
+from tests.kits.worker.hand_off import GOOD
 from tests.kits.worker.streams import events_of
 
 PROMPT = "the runner holds the baton; a team of two"
@@ -259,12 +260,19 @@ async def test_a_character_that_begins_in_the_prompt_is_shown_once() -> None:
     assert begun["choices"][0]["logprobs"]["text_offset"][: len(tokens)] == [0, 1, 2, 3, 3, 3][: len(tokens)]
 
 
+@pytest.mark.parametrize("params", [{"do_remote_decode": True}, GOOD], ids=["prefill", "decode"])
 @pytest.mark.parametrize(
-    "more", [{"echo": True}, {"prompt_logprobs": 1}, {"echo": True, "logprobs": 1, "max_tokens": 1}]
+    "more",
+    [
+        {"echo": True},
+        {"prompt_logprobs": 1},
+        {"echo": True, "logprobs": 1, "max_tokens": 1},
+        {"echo": True, "max_tokens": 0},
+    ],
 )
-async def test_a_prefill_is_not_asked_about_its_prompt(more: dict[str, Any]) -> None:
+async def test_a_leg_of_a_hand_off_is_not_asked_about_its_prompt(more: dict[str, Any], params: dict[str, Any]) -> None:
     async with front(ANSWER) as worker:
-        body = completion(PROMPT, kv_transfer_params={"do_remote_decode": True}, **more)
+        body = completion(PROMPT, kv_transfer_params=params, **more)
         answer = await worker.http.post("/v1/completions", json=body)
     assert answer.status_code == 400
     assert answer.json()["error"]["param"] == "kv_transfer_params"

@@ -98,6 +98,13 @@ def test_ends_that_are_no_tokens_are_refused(file: str, ends: object, tmp_path: 
         load(str(folder))
 
 
+def test_an_end_of_minus_one_stands_for_none(tmp_path: Path) -> None:
+    """Else it would be taken for a first token that P did not sample."""
+    folder = write(tmp_path)
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": [1, -1]}))
+    assert -1 not in load(str(folder)).eos_token_ids
+
+
 def test_a_number_without_end_is_one(tmp_path: Path) -> None:
     """Python writes such into the config of a model, though JSON has none."""
     folder = write(tmp_path)
