@@ -26,7 +26,7 @@ from tests.kits.patience import PATIENCE_S
 
 HOST = "127.0.0.1"
 #: Seconds that a test waits in vain.
-BRIEF_S = 1.0
+BRIEF_S = 3.0
 #: How ZMQ's library begins.
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01NULL" + bytes(48)
 READY = b"\x04\x06\x05READY"
