@@ -104,25 +104,11 @@ def _described(request: Exchange) -> tuple[bytes, tuple[tuple[bytes, bytes], ...
 class _Pump:
     """Takes D's stream piece by piece, and sends the client the events that are whole."""
 
-    __slots__ = (
-        "_answer",
-        "_clock",
-        "_comments_tell",
-        "_itl",
-        "_last_s",
-        "_reply",
-        "_request",
-        "_sent",
-        "cutter",
-        "failed",
-        "last",
-    )
+    __slots__ = ("_answer", "_clock", "_itl", "_last_s", "_reply", "_request", "_sent", "cutter", "failed", "last")
 
     def __init__(self, request: Exchange, answer: HttpAnswer, itl: Buckets, max_event_bytes: int) -> None:
         self._request = request
         self._answer = answer
-        worker = request.decode_worker
-        self._comments_tell = worker is None or worker.kind.comments_tell
         self._reply = request.reply
         self._itl = itl
         self._clock = request.clock
@@ -159,7 +145,8 @@ class _Pump:
         # Nearly every event is one token; the others (role, usage, end) are too few to matter.
         num_events = num_shown(data)
         if not num_events:  # only comments
-            if not self._comments_tell:
+            worker = self._request.decode_worker
+            if worker is not None and not worker.kind.comments_tell:
                 self._answer.disregard_piece()  # the worker may have ceased to compute
             return self._reply.put_comments(data)
         self.last = data

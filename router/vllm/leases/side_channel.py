@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from baton_serve.core.net.vllm_handshakes import HandshakeFailedError, ask
+from baton_serve.core.net.vllm_handshakes import MAX_ANSWER_BYTES, MAX_ANSWERS_BYTES, HandshakeFailedError, ask
 from baton_serve.core.protocol.vllm_handshake import place
 from baton_serve.router.vllm.leases.remote_engine import RemoteEngine
 from baton_serve.router.vllm.leases.side_channel_facts import (
@@ -27,10 +27,6 @@ from baton_serve.router.vllm.leases.side_channel_facts import (
 
 #: Longest wait for one answer, seconds. The same as vLLM's own decode workers have.
 TIMEOUT_S = 5.0
-#: Bytes of the largest answer. One of vLLM has some thousands, and tens of bytes more for each region of memory.
-MAX_ANSWER_BYTES = 16 << 20
-#: Bytes of the NIXL metadata of all ranks of an engine.
-MAX_METADATA_BYTES = 64 << 20
 #: Frames of an answer, of which vLLM's has three, and commands between them.
 _MAX_FRAMES = 16
 #: What the first byte of a frame says: another one follows, its length has eight bytes, it is a command.
@@ -193,7 +189,7 @@ class _Metadata:
 
     def __init__(self, where: RemoteEngine) -> None:
         self._where = where
-        self._left_bytes = MAX_METADATA_BYTES
+        self._left_bytes = MAX_ANSWERS_BYTES
         self.found: list[bytes] = []
 
     def add(self, answer: RankAnswer) -> None:
@@ -211,6 +207,6 @@ class _Metadata:
         if self._left_bytes < 0:
             raise SideChannelError(
                 SideChannelReason.OTHER_VERSION,
-                f"the ranks of {where.host}:{where.port} say more than {MAX_METADATA_BYTES} bytes for NIXL",
+                f"the ranks of {where.host}:{where.port} say more than {MAX_ANSWERS_BYTES} bytes for NIXL",
             )
         self.found.append(answer.agent_metadata)

@@ -113,7 +113,7 @@ async def test_another_engine_is_not_asked_for_ranks_that_it_may_lack(patient: S
 async def test_the_metadata_of_all_ranks_together_is_bounded(
     patient: SideChannels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(side_channel, "MAX_METADATA_BYTES", 5)
+    monkeypatch.setattr(side_channel, "MAX_ANSWERS_BYTES", 5)
     async with server() as one:
         where = RemoteEngine(engine_id="e1", host=HOST, port=one.port, tp_size=4)
         with pytest.raises(SideChannelError, match="more than 5 bytes"):
@@ -225,7 +225,7 @@ async def test_with_the_token_a_closed_side_channel_is_not_needed(free_port: int
 
 
 async def test_what_ranks_say_over_http_has_the_same_bound(free_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(side_channel, "MAX_METADATA_BYTES", 3)
+    monkeypatch.setattr(side_channel, "MAX_ANSWERS_BYTES", 3)
     with over_http([(0, 0), (0, 1)]) as port:
         where = RemoteEngine(engine_id="e1", host=HOST, port=free_port, handshake_port=port, tp_size=2)
         with pytest.raises(SideChannelError, match="more than 3 bytes"):
