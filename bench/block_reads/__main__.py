@@ -1,5 +1,5 @@
-"""``python -m bench.block_reads``: how fast block reads are beside plain copies: from mapped memory, by NIXL over
-shared memory and over TCP, or between two processes on one GPU.
+"""``python -m bench.block_reads``: how fast block reads are beside plain copies: over shared memory and over TCP, or
+between two processes on one GPU.
 
 The numbers mean something only on a machine that does little else.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
-from typing import NamedTuple
 
 import msgspec
 
@@ -19,19 +18,8 @@ from bench.report import command
 from bench.report.arguments import at_least, counts
 from bench.report.command import LACKING, lacks_gpu
 
-
-class Way(NamedTuple):
-    """How blocks are read: see ``Case``."""
-
-    tls: str = ""
-    maps: bool = False
-
-
-#: For each memory, ways by the name that the report has for them.
-WAYS = {
-    HOST: {"mapped memory": Way(maps=True), "shared memory": Way(), "TCP": Way("tcp")},
-    GPU: {"GPU memory": Way()},
-}
+#: For each memory, the transports of UCX (``Case.tls``) by the name that the report has for them.
+WAYS = {HOST: {"shared memory": "", "TCP": "tcp"}, GPU: {"GPU memory": ""}}
 COUNTS = [1, 4, 16, 64, 256]
 SOURCE_MIB = 512
 #: Most bytes of one read.
@@ -45,20 +33,20 @@ def main() -> int:
     if given.memory == GPU and lacks_gpu():
         return LACKING
     found: dict[str, list[Findings]] = {}
-    for name, way in WAYS[given.memory].items():
+    for name, tls in WAYS[given.memory].items():
         for kib in given.piece_kib:
-            case = case_of(way, kib * 1024, given.runs, given.source_mib * 2**20, given.memory)
+            case = case_of(tls, kib * 1024, given.runs, given.source_mib * 2**20, given.memory)
             found.setdefault(name, []).append(run(case))
             print(f"{name}, {summary(found[name][-1])}", flush=True)
     command.finish(report(found, given.runs), given.report)
     return 0
 
 
-def case_of(way: Way, piece_bytes: int, num_runs: int, source_bytes: int, memory: str = HOST) -> Case:
+def case_of(tls: str, piece_bytes: int, num_runs: int, source_bytes: int, memory: str = HOST) -> Case:
     """The case with every count that memory has room for."""
     max_bytes = min(MAX_READ_MIB * 2**20, source_bytes)
     counts = [count for count in COUNTS if count * piece_bytes <= max_bytes]
-    return Case(way.tls, piece_bytes, counts, num_runs, source_bytes, memory, way.maps)
+    return Case(tls, piece_bytes, counts, num_runs, source_bytes, memory)
 
 
 def run(case: Case) -> Findings:

@@ -26,8 +26,6 @@ class Case(msgspec.Struct, frozen=True):
     source_bytes: int
     #: ``HOST`` or ``GPU``.
     memory: str = HOST
-    #: Whether the reader can map memory of the host.
-    maps: bool = False
 
 
 class Sample(msgspec.Struct, frozen=True):

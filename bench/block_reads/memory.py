@@ -1,5 +1,5 @@
-"""The memory that is read, written and copied, as a rank's KV cache is: of the host, aligned and with huge pages, in a
-file or anonymous; or of a GPU.
+"""The memory that is read, written and copied, as a rank's KV cache is: of the host, aligned and with huge pages; or of
+a GPU.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from baton_serve.workers.rank.cache.kv_cache import zeros_in_huge_pages
-from baton_serve.workers.transfer.mapped.host_memory import HostMemory
-from baton_serve.workers.transfer.mapped.shared_file import SharedFile, bytes_at
-from baton_serve.workers.transfer.nixl.port import TransferAgent
 from bench.block_reads.findings import GPU
 
 
@@ -29,19 +26,13 @@ class Pieces(Protocol):
     def use_on_this_thread(self) -> None:
         """Prepare a thread to use the memory."""
 
-    def new_agent(self, name: str) -> TransferAgent:
-        """The agent of a rank with such memory."""
-
     def copy(self, chosen: NDArray[Any], target: Self, start: int) -> float:
         """Copy pieces into those of ``target`` from ``start`` on; returns the seconds that the copy alone took."""
 
 
-def make_pieces(memory: str, num_pieces: int, piece_bytes: int, *, shares: bool = False) -> Pieces:
-    """Pieces in memory of the host or of the first GPU. Raises torch's errors when the GPU has no room.
-
-    ``shares``: other processes can map memory of the host.
-    """
-    return GpuPieces(num_pieces, piece_bytes) if memory == GPU else HostPieces(num_pieces, piece_bytes, shares=shares)
+def make_pieces(memory: str, num_pieces: int, piece_bytes: int) -> Pieces:
+    """Pieces in memory of the host or of the first GPU. Raises torch's errors when the GPU has no room."""
+    return GpuPieces(num_pieces, piece_bytes) if memory == GPU else HostPieces(num_pieces, piece_bytes)
 
 
 class HostPieces:
@@ -49,21 +40,13 @@ class HostPieces:
 
     memory_type = "DRAM"
 
-    def __init__(self, num_pieces: int, piece_bytes: int, *, shares: bool = False) -> None:
+    def __init__(self, num_pieces: int, piece_bytes: int) -> None:
         self.num_pieces, self.piece_bytes = num_pieces, piece_bytes
-        self._file = SharedFile(num_pieces * piece_bytes) if shares else None
-        self._array = pieces(num_pieces, piece_bytes, self._file)
+        self._array = pieces(num_pieces, piece_bytes)
         self.address = self._array.ctypes.data
 
     def use_on_this_thread(self) -> None:
         """Nothing to do."""
-
-    def new_agent(self, name: str) -> TransferAgent:
-        # NIXL reads the environment when it is imported, so the caller has to have set it.
-        from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
-        from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
-
-        return MappedAgent(NixlAgent(name), HostMemory(self._file))
 
     def copy(self, chosen: NDArray[Any], target: HostPieces, start: int) -> float:
         into = target._array[start : start + len(chosen)]
@@ -93,11 +76,6 @@ class GpuPieces:
 
         use_on_this_thread(0)
 
-    def new_agent(self, name: str) -> TransferAgent:
-        from baton_serve.workers.rank.gpu.agent import new_agent
-
-        return new_agent(self._tensor.device, name)
-
     def copy(self, chosen: NDArray[Any], target: GpuPieces, start: int) -> float:
         import torch
 
@@ -114,15 +92,9 @@ class _IoVec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("num_bytes", ctypes.c_size_t)]
 
 
-def pieces(num_pieces: int, piece_bytes: int, file: SharedFile | None = None) -> NDArray[np.uint8]:
-    """Memory ``[piece, byte]`` full of ones, every page of which has been touched; that of ``file``, if given."""
-    num_bytes = num_pieces * piece_bytes
-    if file is None:
-        memory = zeros_in_huge_pages(num_bytes).fill_(1).numpy()
-    else:
-        memory = bytes_at(file.address, num_bytes)
-        memory[:] = 1
-    return memory.reshape(num_pieces, piece_bytes)
+def pieces(num_pieces: int, piece_bytes: int) -> NDArray[np.uint8]:
+    """Memory ``[piece, byte]`` full of ones, every page of which has been touched."""
+    return zeros_in_huge_pages(num_pieces * piece_bytes).fill_(1).numpy().reshape(num_pieces, piece_bytes)
 
 
 def can_read(process_id: int, address: int) -> bool:

@@ -18,9 +18,8 @@ the notification of the other process."""
 PLAIN_COPY = """\
 The plain copy is one memcpy per piece, in one loop in C on one core (`numpy.take`): as many pieces of the same size, \
 drawn in the same way from as much memory of the reading process, into the same blocks of its cache. All of this \
-memory has been touched before, and has huge pages if the kernel gives them; it is anonymous and private, but what is \
-mapped is a file in memory, as a rank's KV cache. Copies, reads with the fence and reads without it are made in turn. \
-Ratios are of their speeds: 1 is as fast as the plain copy."""
+memory has been touched before, and has huge pages if the kernel gives them. Copies, reads with the \
+fence and reads without it are made in turn. Ratios are of their speeds: 1 is as fast as the plain copy."""
 GPU_COPY = """\
 All memory is that of one GPU, which both processes use. The plain copy is one kernel of torch for all pieces \
 (`index_select`): as many of the same size, drawn in the same way from as much memory of the reading process, into the \

@@ -47,11 +47,7 @@ class BenchRank:
             version_address=versions.address,
         )
         self.transfer = RankTransfer(
-            RankMemory(metadata, versions),
-            self._events.put,
-            options,
-            make_agent=cache.new_agent,
-            on_thread_start=cache.use_on_this_thread,
+            RankMemory(metadata, versions), self._events.put, options, on_thread_start=cache.use_on_this_thread
         )
 
     def connect(self, remote: RankMetadata) -> None:

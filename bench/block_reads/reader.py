@@ -78,8 +78,7 @@ def measure(case: Case) -> Findings:
     """Start the other process, measure, end it. Raises RuntimeError and TransferError."""
     num_blocks = case.source_bytes // case.piece_bytes
     sizes = [str(num_blocks), str(case.piece_bytes)]
-    shares = ["shares"] if case.maps else []
-    command = [sys.executable, "-m", "bench.block_reads.source", case.memory, *sizes, *shares]
+    command = [sys.executable, "-m", "bench.block_reads.source", case.memory, *sizes]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as source:
         line = source.stdout.readline() if source.stdout else ""
         remote = msgspec.msgpack.decode(bytes.fromhex(line), type=RankMetadata)

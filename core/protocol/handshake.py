@@ -6,8 +6,7 @@ that two versions of Baton can always tell why they cannot be paired.
 History
 -------
 1: first version.
-2: the notification of a read names the reader and its rank; several ranks, whose shards divide the model. Later:
-   ``shared_memory``; engines of which one does not know it read as before.
+2: the notification of a read names the reader and its rank; several ranks, whose shards divide the model.
 3: a hand-off has one promise, above which no version may be, in place of the version of each block.
 """
 
@@ -48,19 +47,6 @@ class Shard(msgspec.Struct, kw_only=True, frozen=True):
     last_head: int
 
 
-class SharedMemory(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
-    """Memory that other processes of the same machine can map."""
-
-    #: Id of the kernel's boot: equal on one machine, also between its containers.
-    boot_id: str
-    #: How to map it: for a GPU CUDA's handle of the allocation, else see ``workers.transfer.mapped.shared_file``.
-    handle: bytes
-    #: UUID of the GPU; empty for memory of the host.
-    gpu: str = ""
-    #: Bytes from where the mapped memory begins.
-    offset: int = 0
-
-
 class RankMetadata(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """How to read one rank's blocks."""
 
@@ -80,8 +66,6 @@ class RankMetadata(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True
     #: Address of the version table: ``num_blocks`` little-endian unsigned 64-bit integers in host memory.
     version_address: int
     shard: Shard
-    #: The memory at ``cache_address``, if it can be mapped.
-    shared_memory: SharedMemory | None = None
 
 
 class Handshake(msgspec.Struct, kw_only=True, frozen=True):

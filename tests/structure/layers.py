@@ -84,7 +84,6 @@ LAYERS: dict[str, tuple[tuple[str, ...], ...]] = {
         ("agent_loop",),
         ("read_notices", "reads"),
         ("memory", "port"),
-        ("mapped",),
         ("nixl", "versions"),
     ),
     "workers.vllm": (

@@ -126,7 +126,7 @@ def load(
     shape = model.cache_shape
     with_graphs = wants_graphs(spec, model.device, model.kernel)
     num_blocks = distributed.minimum(count_blocks(spec, shape, model.device), model.device)
-    cache = KVCache(shape, num_blocks, model.device, with_spare=with_graphs, shares=spec.transfer != "none")
+    cache = KVCache(shape, num_blocks, model.device, with_spare=with_graphs)
     versions = VersionTable(cache.num_blocks)
     tokens, num_bytes = cache.num_blocks * shape.block_size, cache.num_blocks * shape.block_bytes
     progress(f"KV cache: {cache.num_blocks} blocks, {tokens} tokens, {num_bytes / 1e6:.0f} MB")
@@ -172,7 +172,7 @@ def _memory(spec: RankSpec, cache: KVCache, versions: VersionTable) -> RankMemor
         ),
         version_address=versions.address,
     )
-    return RankMemory(metadata, versions, cache.file)
+    return RankMemory(metadata, versions)
 
 
 def _compatibility(spec: RankSpec, model: ModelShard) -> Compatibility:
@@ -198,18 +198,9 @@ def _start_transfer(spec: RankSpec, memory: RankMemory, emit: Emit) -> Transfer:
     apply_ucx_environment(spec.internal_host)
     from baton_serve.workers.transfer.rank_transfer import RankTransfer
 
-    if memory.metadata.cache_memory_type != "VRAM":
-        return RankTransfer(memory, emit, spec.transfer_options)
-    from baton_serve.workers.rank.gpu.agent import new_agent
-
-    gpu = memory.metadata.cache_device_id
-    return RankTransfer(
-        memory,
-        emit,
-        spec.transfer_options,
-        make_agent=partial(new_agent, torch.device("cuda", gpu)),
-        on_thread_start=partial(use_on_this_thread, gpu),
-    )
+    on_gpu = memory.metadata.cache_memory_type == "VRAM"
+    prepare = partial(use_on_this_thread, memory.metadata.cache_device_id) if on_gpu else None
+    return RankTransfer(memory, emit, spec.transfer_options, on_thread_start=prepare)
 
 
 if __name__ == "__main__":

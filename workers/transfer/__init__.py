@@ -7,7 +7,6 @@ each other's addresses is in ``workers.handshake``.
 ``reads``          D's reads, and the fence (``reads/fence``)
 ``read_notices``   notifies P of reads, and counts the notifications of D
 ``memory``         the memory of local and remote ranks
-``mapped``         copies within this machine, in place of NIXL
 ``nixl``           NIXL behind a typed port
 ``versions``       the local table of versions, which other engines read
 ``port``           what the rank calls of block transfer, and what refuses all reads

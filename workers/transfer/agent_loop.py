@@ -214,12 +214,7 @@ def _register(agent: TransferAgent, metadata: RankMetadata) -> RankMetadata:
     """Register the rank's memory with NIXL; returns its description for peers."""
     for region in (cache_of(metadata), version_table_of(metadata)):
         agent.register(region)
-    return msgspec.structs.replace(
-        metadata,
-        agent_name=agent.name,
-        agent_metadata=agent.metadata(),
-        shared_memory=agent.share(cache_of(metadata)),
-    )
+    return msgspec.structs.replace(metadata, agent_name=agent.name, agent_metadata=agent.metadata())
 
 
 def _take(commands: queue.SimpleQueue[TransferCommand | None], timeout_s: float) -> list[TransferCommand | None]:

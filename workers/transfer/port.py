@@ -17,7 +17,6 @@ from baton_serve.core.protocol.steps import (
     ReadResult,
     TransferReport,
 )
-from baton_serve.workers.transfer.mapped.shared_file import SharedFile
 from baton_serve.workers.transfer.versions import VersionTable
 
 #: The commands of the main process, passed on by the receiver in order.
@@ -34,12 +33,11 @@ class RankMemory:
     """The memory of one rank that other engines may read. It lives as long as the process.
 
     ``metadata`` is without an agent. Its ``cache_memory_type`` is ``DRAM`` or ``VRAM``; its ``cache_device_id`` is 0
-    for DRAM. ``cache_file``: the file that begins with block 0, if the cache is in one.
+    for DRAM.
     """
 
     metadata: RankMetadata
     versions: VersionTable
-    cache_file: SharedFile | None = None
 
 
 class Transfer(Protocol):

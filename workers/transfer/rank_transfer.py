@@ -16,8 +16,6 @@ from baton_serve.core.protocol.steps import RankFailed
 from baton_serve.workers.rank_protocol.spec import TransferOptions
 from baton_serve.workers.rank_protocol.transfer_errors import TransferError
 from baton_serve.workers.transfer.agent_loop import AgentLoop
-from baton_serve.workers.transfer.mapped.host_memory import HostMemory
-from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import TransferAgent
 from baton_serve.workers.transfer.port import Emit, RankMemory, TransferCommand, TransferEvent
@@ -27,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 class RankTransfer:
     """``Transfer`` over NIXL; ``workers/transfer/port.py`` has the contract.
-
-    Without ``make_agent`` the agent is the one for memory of the host.
 
     The constructor returns once the agent runs (half a second), and raises TransferError if the start fails. ``emit``
     is called from the agent's thread. ``on_thread_start`` is called first in that thread, for example to choose the
@@ -41,13 +37,13 @@ class RankTransfer:
         emit: Emit,
         options: TransferOptions | None = None,
         *,
-        make_agent: Callable[[str], TransferAgent] | None = None,
+        make_agent: Callable[[str], TransferAgent] = NixlAgent,
         on_thread_start: Callable[[], None] | None = None,
     ) -> None:
         self._memory = memory
         self._emit = emit
         self._options = options or TransferOptions()
-        self._make_agent = make_agent or self._new_agent
+        self._make_agent = make_agent
         self._on_thread_start = on_thread_start
         self._commands: queue.SimpleQueue[TransferCommand | None] = queue.SimpleQueue()
         self._closing = threading.Event()
@@ -94,9 +90,6 @@ class RankTransfer:
         # The name is unique for each start of a rank, as NIXL requires, because engine ids are random.
         agent = self._make_agent(f"{ours.engine_id}-{ours.rank}")
         return AgentLoop(agent, self._memory, self._send, self._options)
-
-    def _new_agent(self, name: str) -> TransferAgent:
-        return MappedAgent(NixlAgent(name), HostMemory(self._memory.cache_file))
 
     def _send(self, event: TransferEvent) -> None:
         if not self._closing.is_set():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.block_reads.__main__ import Way, case_of
+from bench.block_reads.__main__ import case_of
 from bench.block_reads.findings import Case, Findings, Sample, intercept
 from bench.block_reads.pages import REFUSED, report
 from bench.block_reads.reader import repeats
@@ -40,13 +40,13 @@ def test_ratios_are_of_speeds() -> None:
 
 
 def test_reads_stay_within_memory() -> None:
-    assert case_of(Way(), MIB, 5, 512 * MIB).counts == [1, 4, 16, 64, 256]
-    assert case_of(Way(), 16 * 1024, 5, 512 * MIB).counts[-1] == 256
-    assert case_of(Way(), MIB, 5, 8 * MIB).counts == [1, 4]
+    assert case_of("", MIB, 5, 512 * MIB).counts == [1, 4, 16, 64, 256]
+    assert case_of("", 16 * 1024, 5, 512 * MIB).counts[-1] == 256
+    assert case_of("", MIB, 5, 8 * MIB).counts == [1, 4]
 
 
 def test_small_reads_are_repeated_and_large_ones_are_not() -> None:
-    case = case_of(Way(), MIB, 5, 512 * MIB)
+    case = case_of("", MIB, 5, 512 * MIB)
     assert [repeats(count, case) for count in case.counts] == [21, 8, 2, 1, 1]
 
 

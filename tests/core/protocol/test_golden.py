@@ -11,7 +11,7 @@ import pytest
 
 from baton_serve.core.protocol import status, steps
 from baton_serve.core.protocol.handoff import HandOffSummary, KVTransferParams, Resume
-from baton_serve.core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard, SharedMemory
+from baton_serve.core.protocol.handshake import Compatibility, Handshake, RankMetadata, Shard
 from baton_serve.core.protocol.router import RouterRecord
 from baton_serve.core.protocol.token_keys import announcement_key
 from baton_serve.core.protocol.vllm_server import VllmRecord, VllmStatus
@@ -69,9 +69,6 @@ METADATA = RankMetadata(
     block_bytes=1024,
     version_address=4096,
     shard=Shard(first_layer=0, last_layer=2, first_head=0, last_head=2),
-)
-ON_GPU = msgspec.structs.replace(
-    METADATA, shared_memory=SharedMemory(boot_id="b", handle=b"\x00\xff", gpu="g", offset=512)
 )
 VLLM_STATUS = VllmStatus(
     record=VllmRecord(
@@ -174,12 +171,6 @@ MSGPACK: list[tuple[Any, Any, str]] = [
         "cb3ff8000000000000cb3fe000000000000081a161a26632",
     ),
     (METADATA, RankMetadata, METADATA_HEX),
-    (
-        ON_GPU,
-        RankMetadata,
-        f"8d{METADATA_HEX[2:]}ad7368617265645f6d656d6f727984a7626f6f745f6964a162a6"
-        "68616e646c65c40200ffa3677075a167a66f6666736574cd0200",
-    ),
     (
         Handshake(wire_version=3, engine_id="e1", compatibility_hash="c", metadata=b"\xff"),
         Handshake,

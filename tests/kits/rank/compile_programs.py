@@ -1,7 +1,7 @@
 """Compiles the programs of GPUs, which need not be there: ``python -m tests.kits.rank.compile_programs``.
 
 Triton must not be told to interpret. For each case a line of JSON: its name, the bytes of shared memory of a program,
-whether it uses the GPU's units for products of matrices, and whether it loads 16 bytes at a time.
+and whether it uses the GPU's units for products of matrices.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from baton_serve.workers.rank.gpu.launches import NUM_WARPS, NUMBERS
 from baton_serve.workers.rank.gpu.programs import (
-    copy_program,
     gate_program,
     rms_norm_program,
     rotate_program,
@@ -77,14 +75,6 @@ def compile_merge() -> Any:
     return triton.compile(source, target=GPUTarget("cuda", 90, 32))
 
 
-def compile_copy() -> Any:
-    """What Triton makes of ``copy_program``."""
-    constants = {"BLOCK": NUMBERS}
-    signature = {"addresses": "*i64", "num_pieces": "i32", "pairs": "i32", "BLOCK": "constexpr"}
-    source = ASTSource(copy_program, signature, constants)
-    return triton.compile(source, target=GPUTarget("cuda", 80, 32), options={"num_warps": NUM_WARPS})
-
-
 def compile_rows(dtype: str) -> Any:
     """What Triton makes of the programs for tokens by themselves, by name."""
     numbers = f"*{dtype}"
@@ -113,13 +103,12 @@ def compile_rows(dtype: str) -> Any:
 def main() -> None:
     compiled = {f"attend {case}": compile_attend(*case) for case in CASES}
     rows = compile_rows("bf16") | compile_rows("fp16") | compile_rows("fp32")
-    for name, made in {**compiled, "merge": compile_merge(), "copy": compile_copy(), **rows}.items():
+    for name, made in {**compiled, "merge": compile_merge(), **rows}.items():
         assert made.asm["cubin"], "the GPU's own code"
         found = {
             "name": name,
             "shared_bytes": made.metadata.shared,
             "uses_matrix_units": "mma" in made.asm["ptx"],
-            "loads_16_bytes": "ld.global.v2.b64" in made.asm["ptx"],
         }
         print(json.dumps(found))
 

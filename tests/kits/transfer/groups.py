@@ -34,7 +34,6 @@ class Group:
         num_copies: int = 1,
         options: TransferOptions | None = None,
         make_agent: Callable[[str], TransferAgent] = NixlAgent,
-        memory_type: str = "DRAM",
     ) -> None:
         self.engine_id = secrets.token_hex(8)
         self.parts = shards(NUM_HEADS, NUM_LAYERS, tp, pp) * num_copies
@@ -51,7 +50,6 @@ class Group:
                 num_blocks=NUM_BLOCKS,
                 block_bytes=self._part(part).shape[1],
                 shard=part,
-                memory_type=memory_type,
             )
             for rank, part in enumerate(self.parts)
         ]

@@ -45,7 +45,6 @@ WHOLE = Shard(first_layer=0, last_layer=2, first_head=0, last_head=2)
 
 class PeerProcess:
     """``peer_main`` running. ``tls`` limits the transports it offers: over ``tcp`` reads take their time.
-    Without it, the blocks are in a file that readers can map.
 
     A rank of ``num_ranks``, which have the two heads of ``DecodeRank`` to share.
     """
@@ -66,7 +65,6 @@ class PeerProcess:
             "rank": rank,
             "num_ranks": num_ranks,
             "num_heads": 2 // num_ranks,
-            "shares": not tls,
         }
         command = [sys.executable, "-c", RUN_PEER, json.dumps(spec)]
         self._process = subprocess.Popen(
@@ -166,7 +164,6 @@ class DecodeRank:
         num_blocks: int = NUM_BLOCKS,
         block_bytes: int = BLOCK_BYTES,
         shard: Shard = WHOLE,
-        memory_type: str = "DRAM",
     ) -> None:
         self.engine_id = engine_id or secrets.token_hex(8)
         self.cache = np.zeros((num_blocks, block_bytes), dtype=np.uint8)
@@ -183,7 +180,7 @@ class DecodeRank:
             agent_metadata=b"",
             agent_name="",
             cache_address=self.cache.ctypes.data,
-            cache_memory_type=memory_type,
+            cache_memory_type="DRAM",
             cache_device_id=0,
             num_blocks=num_blocks,
             block_bytes=block_bytes,

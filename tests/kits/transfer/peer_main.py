@@ -10,11 +10,9 @@ import time
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
 from baton_serve.core.protocol.handshake import RankMetadata, Shard
 from baton_serve.core.protocol.steps import TransferReport
-from baton_serve.workers.transfer.mapped.shared_file import SharedFile, bytes_at
 from baton_serve.workers.transfer.port import RankMemory, TransferEvent
 from baton_serve.workers.transfer.rank_transfer import RankTransfer
 from baton_serve.workers.transfer.versions import VersionTable
@@ -31,19 +29,6 @@ def heard(event: TransferEvent) -> None:
             say(event="sent", lease_id=sent.lease_id, reader=sent.reader)
 
 
-def shared_file(num_bytes: int) -> SharedFile | None:
-    try:
-        return SharedFile(num_bytes)
-    except (OSError, AttributeError):
-        return None
-
-
-def blocks_in(file: SharedFile | None, num_blocks: int, block_bytes: int) -> NDArray[np.uint8]:
-    if file is None:
-        return np.zeros((num_blocks, block_bytes), dtype=np.uint8)
-    return bytes_at(file.address, num_blocks, block_bytes)
-
-
 class Prefill:
     """Blocks full of one byte each; block ``i`` starts as byte ``i % 251``. ``num_heads`` are those of one rank."""
 
@@ -57,12 +42,9 @@ class Prefill:
         rank: int,
         num_ranks: int,
         num_heads: int,
-        shares: bool,
     ) -> None:
-        """``shares``: the blocks are in a file that readers can map, if there can be one."""
         self.base = base
-        file = shared_file(num_blocks * block_bytes) if shares else None
-        self.cache = blocks_in(file, num_blocks, block_bytes)
+        self.cache = np.empty((num_blocks, block_bytes), dtype=np.uint8)
         self.cache[:] = (np.arange(num_blocks) % 251)[:, None]
         self.versions = VersionTable(num_blocks)
         self.versions.store([(i, base + i) for i in range(num_blocks)])
@@ -80,7 +62,7 @@ class Prefill:
             shard=Shard(first_layer=0, last_layer=2, first_head=rank * num_heads, last_head=(rank + 1) * num_heads),
             version_address=self.versions.address,
         )
-        self.transfer = RankTransfer(RankMemory(metadata, self.versions, file), heard)
+        self.transfer = RankTransfer(RankMemory(metadata, self.versions), heard)
         self.lock = threading.Lock()
         self.churning = threading.Event()
 

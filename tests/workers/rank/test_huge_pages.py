@@ -7,8 +7,7 @@ import mmap
 
 import pytest
 
-from baton_serve.workers.rank.cache.kv_cache import zeros_in_huge_pages
-from baton_serve.workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES
+from baton_serve.workers.rank.cache.kv_cache import HUGE_PAGE_BYTES, zeros_in_huge_pages
 
 
 @pytest.mark.parametrize("num_bytes", [1, 4096, 3 * HUGE_PAGE_BYTES + 5])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,6 @@ from baton_serve.workers.rank.loading.config_checks import check_config, check_s
 from baton_serve.workers.rank.loading.probe import own_logits, probe_layers, prove_equal, prove_in_float32
 from baton_serve.workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
 from baton_serve.workers.rank_protocol.spec import RankSpec
-from baton_serve.workers.transfer.mapped.shared_file import OtherFile
 from tests.kits import tiny_models
 from tests.kits.rank.driver import load
 from tests.kits.rank.models import Folders, Models
@@ -301,28 +298,6 @@ def test_the_budget_decides_the_number_of_blocks() -> None:
         count_blocks(RankSpec(model="m", engine_id="e", kv_cache_bytes=100), SHAPE, cpu)
 
 
-@pytest.mark.parametrize("shares", [False, True])
-def test_a_cache_that_does_not_fit(shares: bool) -> None:
+def test_a_cache_that_does_not_fit() -> None:
     with pytest.raises(CacheError, match="no room for a KV cache of"):
-        KVCache(SHAPE, 1 << 45, torch.device("cpu"), shares=shares)
-
-
-def test_a_cache_in_a_file_is_zeros_like_any_other_and_other_processes_see_it() -> None:
-    cache = KVCache(SHAPE, 4, torch.device("cpu"), with_spare=True, shares=True)
-    assert cache.all_blocks.shape[0] == 5
-    assert not cache.all_blocks.any()
-    if cache.file is None:
-        pytest.skip("no memory that others can map")
-    assert cache.address == cache.file.address
-    cache.tensor[3].fill_(2.5)
-    seen = OtherFile(cache.file.handle, 5 * SHAPE.block_bytes)
-    block = ctypes.string_at(seen.address + 3 * SHAPE.block_bytes, SHAPE.block_bytes)
-    assert block == cache.tensor[3].numpy().tobytes()
-    seen.close()
-
-
-def test_a_system_without_such_files_gives_the_cache_other_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "memfd_create")
-    cache = KVCache(SHAPE, 4, torch.device("cpu"), shares=True)
-    assert cache.file is None
-    assert not cache.all_blocks.any()
+        KVCache(SHAPE, 1 << 45, torch.device("cpu"))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
 
 import msgspec
 import pytest
@@ -12,8 +11,6 @@ import pytest
 from baton_serve.core.protocol.steps import CancelRead, Connected, Disconnect, RankFailed, Sent
 from baton_serve.workers.rank_protocol.spec import TransferOptions
 from baton_serve.workers.rank_protocol.transfer_errors import BackendFailedError, PeerLostError, PeerUnknownError
-from baton_serve.workers.transfer.mapped.host_memory import HostMemory
-from baton_serve.workers.transfer.mapped.mapped_agent import MappedAgent
 from baton_serve.workers.transfer.nixl.nixl_agent import NixlAgent
 from baton_serve.workers.transfer.nixl.port import TransferHandle, TransferState
 from bench.block_reads.memory import can_read
@@ -28,21 +25,9 @@ def peer() -> Iterator[PeerProcess]:
         yield process
 
 
-def mapping_agent(name: str) -> MappedAgent:
-    """As the agent of a rank on a CPU."""
-    return MappedAgent(NixlAgent(name), HostMemory(None))
-
-
 @pytest.fixture
 def rank() -> Iterator[DecodeRank]:
     with DecodeRank() as decode:
-        yield decode
-
-
-@pytest.fixture(params=[NixlAgent, mapping_agent], ids=["NIXL", "mapped"])
-def any_rank(request: pytest.FixtureRequest) -> Iterator[DecodeRank]:
-    """One that reads by NIXL, and one that maps what it reads."""
-    with DecodeRank(make_agent=request.param) as decode:
         yield decode
 
 
@@ -53,32 +38,14 @@ def slow_peer() -> Iterator[PeerProcess]:
         yield process
 
 
-def test_data_arrives_exactly_and_the_peer_is_told(any_rank: DecodeRank, peer: PeerProcess) -> None:
-    assert any_rank.connect(peer.metadata) == ""
-    result = any_rank.read(peer, [5, 63, 0, 17], [2, 3, 50, 1], lease_id="feed01")
+def test_data_arrives_exactly_and_the_peer_is_told(rank: DecodeRank, peer: PeerProcess) -> None:
+    assert rank.connect(peer.metadata) == ""
+    result = rank.read(peer, [5, 63, 0, 17], [2, 3, 50, 1], lease_id="feed01")
     assert (result.outcome, result.num_bytes, result.error) == ("done", 4 * BLOCK_BYTES, "")
     assert (result.num_descriptors, result.stale_blocks) == (4, [])
-    assert any_rank.bytes_of(2, 3, 50, 1) == [5, 63, 0, 17]
-    assert any_rank.bytes_of(0, 4, 49, 51) == [0, 0, 0, 0]
+    assert rank.bytes_of(2, 3, 50, 1) == [5, 63, 0, 17]
+    assert rank.bytes_of(0, 4, 49, 51) == [0, 0, 0, 0]
     assert peer.event("sent")["lease_id"] == "feed01"
-
-
-def test_blocks_of_a_file_are_copied_and_not_read_by_nixl(peer: PeerProcess) -> None:
-    if peer.metadata.shared_memory is None:
-        pytest.skip("no memory that others can map")
-    posted: list[int] = []
-
-    class Counting(NixlAgent):
-        def post_read(self, local: Any, local_ids: Any, remote: Any, remote_ids: Any) -> TransferHandle:
-            posted.append(len(local_ids))
-            return super().post_read(local, local_ids, remote, remote_ids)
-
-    with DecodeRank(make_agent=lambda name: MappedAgent(Counting(name), HostMemory(None))) as rank:
-        rank.connect(peer.metadata)
-        assert rank.read(peer, [5, 63], [2, 3], lease_id="feed02").outcome == "done"
-        assert rank.bytes_of(2, 3) == [5, 63]
-        assert peer.event("sent")["lease_id"] == "feed02"  # before the agent ends, with which its notice could
-    assert posted == [NUM_BLOCKS], "the versions"
 
 
 def test_nothing_to_read_is_done_and_told(rank: DecodeRank, peer: PeerProcess) -> None:
@@ -88,15 +55,15 @@ def test_nothing_to_read_is_done_and_told(rank: DecodeRank, peer: PeerProcess) -
     assert peer.event("sent")["lease_id"] == "none"
 
 
-def test_the_fence_refuses_what_was_overwritten_and_the_peer_is_told(any_rank: DecodeRank) -> None:
+def test_the_fence_refuses_what_was_overwritten_and_the_peer_is_told(rank: DecodeRank) -> None:
     with PeerProcess() as own:
-        any_rank.connect(own.metadata)
+        rank.connect(own.metadata)
         own.overwrite(9, own.base + 500, 77)
-        result = any_rank.read(own, [8, 9], [1, 2], lease_id="stale1")
+        result = rank.read(own, [8, 9], [1, 2], lease_id="stale1")
         assert (result.outcome, result.stale_blocks) == ("stale", [2])
         assert own.event("sent")["lease_id"] == "stale1"
-        assert any_rank.read(own, [8, 9], [1, 2], own.base + 500).outcome == "done"
-        assert any_rank.bytes_of(1, 2) == [8, 77]
+        assert rank.read(own, [8, 9], [1, 2], own.base + 500).outcome == "done"
+        assert rank.bytes_of(1, 2) == [8, 77]
 
 
 def test_without_the_fence_another_prompts_data_passes() -> None:
@@ -107,10 +74,10 @@ def test_without_the_fence_another_prompts_data_passes() -> None:
         assert careless.bytes_of(1, 2) == [8, 77]
 
 
-def test_what_is_done_is_right_while_the_peer_overwrites_all_the_time(any_rank: DecodeRank) -> None:
+def test_what_is_done_is_right_while_the_peer_overwrites_all_the_time(rank: DecodeRank) -> None:
     """Reads race with overwriting; every one that the fence lets through has exactly the promised bytes."""
     with PeerProcess() as own:
-        any_rank.connect(own.metadata)
+        rank.connect(own.metadata)
         own.tell("churn")
         outcomes: Counter[str] = Counter()
         while min(outcomes["done"], outcomes["stale"]) < 10 and outcomes.total() < 1000:
@@ -118,38 +85,38 @@ def test_what_is_done_is_right_while_the_peer_overwrites_all_the_time(any_rank: 
             own.tell("promise")
             promised = own.event("promise")
             blocks = [turn % NUM_BLOCKS, (turn * 7 + 3) % NUM_BLOCKS]
-            result = any_rank.read(own, blocks, [0, 1], promised["promise"])
+            result = rank.read(own, blocks, [0, 1], promised["promise"])
             outcomes[result.outcome] += 1
             own.event("sent")
             if result.outcome == "done":
-                assert any_rank.bytes_of(0, 1) == [promised["versions"][b] % 251 for b in blocks]
+                assert rank.bytes_of(0, 1) == [promised["versions"][b] % 251 for b in blocks]
         assert set(outcomes) == {"done", "stale"}
 
 
-def test_a_restarted_engine_never_passes_for_the_old_one(any_rank: DecodeRank) -> None:
+def test_a_restarted_engine_never_passes_for_the_old_one(rank: DecodeRank) -> None:
     """Even with the same engine id and the same blocks: its versions start elsewhere, here below the old ones."""
     with PeerProcess(base=2**62) as first:
-        any_rank.connect(first.metadata)
-        assert any_rank.read(first, [3], [3]).outcome == "done"
+        rank.connect(first.metadata)
+        assert rank.read(first, [3], [3]).outcome == "done"
     with PeerProcess(base=2**61, engine_id=first.engine_id) as second:
-        assert any_rank.connect(second.metadata) == ""
-        assert any_rank.read(second, [3], [3], first.promise).outcome == "stale"
-        assert any_rank.read(second, [3], [3]).outcome == "done"
+        assert rank.connect(second.metadata) == ""
+        assert rank.read(second, [3], [3], first.promise).outcome == "stale"
+        assert rank.read(second, [3], [3]).outcome == "done"
 
 
 @pytest.mark.slow
-def test_a_dead_peer_fails_the_read_and_can_be_met_again(any_rank: DecodeRank) -> None:
+def test_a_dead_peer_fails_the_read_and_can_be_met_again(rank: DecodeRank) -> None:
     with PeerProcess() as first:
-        any_rank.connect(first.metadata)
-        assert any_rank.read(first, [3], [3]).outcome == "done"
+        rank.connect(first.metadata)
+        assert rank.read(first, [3], [3]).outcome == "done"
         first.kill()
-        result = any_rank.read(first, [4], [4])
+        result = rank.read(first, [4], [4])
         assert (result.outcome, "PeerLost" in result.error) == ("failed", True)
-        assert any_rank.lost() == Connected(first.engine_id, result.error)
-        assert "not connected" in any_rank.read(first, [4], [4]).error
+        assert rank.lost() == Connected(first.engine_id, result.error)
+        assert "not connected" in rank.read(first, [4], [4]).error
     with PeerProcess() as second:
-        assert any_rank.connect(second.metadata) == ""
-        assert any_rank.read(second, [4], [4]).outcome == "done"
+        assert rank.connect(second.metadata) == ""
+        assert rank.read(second, [4], [4]).outcome == "done"
 
 
 def test_a_peer_killed_during_the_read_ends_it_and_returns_the_blocks(

@@ -18,12 +18,13 @@ import torch
 from baton_serve.workers.rank.gpu import support as gpu
 from baton_serve.workers.rank_protocol.errors import CacheError
 from baton_serve.workers.rank_protocol.spec import RankSpec
-from baton_serve.workers.transfer.mapped.shared_file import HUGE_PAGE_BYTES, SharedFile, bytes_at
 
 logger = logging.getLogger(__name__)
 
 LAYOUT = "block,kv_head,layer,kv,slot,head_dim"
 DEFAULT_CPU_BYTES = 1 << 30
+#: The size of a huge page on x86-64, and of the alignment that makes the most of them elsewhere.
+HUGE_PAGE_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
@@ -54,17 +55,8 @@ class CacheShape:
 class KVCache:
     """The cache tensor, whose address never changes."""
 
-    def __init__(
-        self,
-        shape: CacheShape,
-        num_blocks: int,
-        device: torch.device,
-        *,
-        with_spare: bool = False,
-        shares: bool = False,
-    ) -> None:
+    def __init__(self, shape: CacheShape, num_blocks: int, device: torch.device, *, with_spare: bool = False) -> None:
         """``with_spare``: there is a block ``num_blocks``, which no sequence has, for rows that only fill up a batch.
-        ``shares``: on a CPU the tensor is in a ``file`` that begins with block 0, if there can be one.
 
         Raises CacheError if the tensor does not fit into memory.
         """
@@ -72,9 +64,8 @@ class KVCache:
         self.num_blocks = num_blocks
         sizes = (num_blocks + with_spare, shape.num_kv_heads, shape.num_layers, 2, shape.block_size, shape.head_dim)
         try:
-            self.file = _file(sizes, shape.dtype) if shares and device.type == "cpu" else None
             #: All blocks, the spare one as well.
-            self.all_blocks = _zeros(sizes, shape.dtype, device, self.file)
+            self.all_blocks = _zeros(sizes, shape.dtype, device)
         except RuntimeError as error:
             size = num_blocks * shape.block_bytes
             raise CacheError(f"no room for a KV cache of {num_blocks} blocks ({size} bytes) on {device}") from error
@@ -115,34 +106,18 @@ def gathered(blocks: torch.Tensor, block_ids: torch.Tensor) -> tuple[torch.Tenso
     return found[0], found[1]
 
 
-def _file(sizes: tuple[int, ...], dtype: torch.dtype) -> SharedFile | None:
-    """A file for a tensor, if the system has such files. Raises RuntimeError without memory."""
-    try:
-        return SharedFile(math.prod(sizes) * dtype.itemsize)
-    except MemoryError as error:
-        raise RuntimeError(str(error)) from error
-    except (OSError, AttributeError) as error:
-        logger.info("other processes cannot map the KV cache, so NIXL reads it: %s", error)
-        return None
-
-
-def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device, file: SharedFile | None) -> torch.Tensor:
-    """Zeros that the system has given already; on the CPU in huge pages, those of ``file`` if there is one. Raises
-    RuntimeError without memory.
-    """
+def _zeros(sizes: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """Zeros that the system has given already; on the CPU in huge pages. Raises RuntimeError without memory."""
     if device.type != "cpu":
         return torch.zeros(sizes, dtype=dtype, device=device)
-    num_bytes = math.prod(sizes) * dtype.itemsize
-    if file is None:
-        return zeros_in_huge_pages(num_bytes).zero_().view(dtype).view(sizes)
-    return torch.from_numpy(bytes_at(file.address, num_bytes)).view(dtype).view(sizes)
+    return zeros_in_huge_pages(math.prod(sizes) * dtype.itemsize).zero_().view(dtype).view(sizes)
 
 
 def zeros_in_huge_pages(num_bytes: int) -> torch.Tensor:
     """So many bytes of zeros, from the start of a huge page on. Raises RuntimeError without memory.
 
-    NIXL reads a cache that is in no file through the kernel, which looks up each page: with pages of 4 KiB that takes
-    as long as the copy (``docs/block-reads.md``).
+    NIXL reads a cache through the kernel, which looks up each page: with pages of 4 KiB that takes as long as the copy
+    (``docs/block-reads.md``). Attention over such pages takes up to a fifth longer.
     The memory comes from the system and has not been written yet: what an allocator had before has small pages already.
     A kernel without huge pages, or one where they are switched off, gives small ones.
     """

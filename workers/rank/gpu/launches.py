@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 import triton
-from numpy.typing import NDArray
 
 from baton_serve.workers.rank.gpu.programs import (
-    copy_program,
     gate_program,
     rms_norm_program,
     rotate_program,
     store_program,
 )
-from baton_serve.workers.transfer.mapped.port import ALIGNMENT
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 #: Numbers of one program where a row may be split.
 PIECE = 1024
-#: 64-bit numbers that one program copies: four loads of 16 bytes in each of 256 threads.
-NUMBERS = 2048
-NUM_WARPS = 8
 
 
 class TritonRows:
@@ -72,19 +65,3 @@ def store(layer: torch.Tensor, slots: torch.Tensor, key: torch.Tensor, value: to
         HEAD_DIM=head_dim,
         BLOCK=triton.next_power_of_2(head_dim),
     )
-
-
-def copy_pieces(
-    sources: NDArray[np.int64], targets: NDArray[np.int64], num_bytes: int, device: torch.device
-) -> torch.Tensor:
-    """Start to copy ``num_bytes`` from each source to its target on the current stream.
-
-    All of these numbers are multiples of ``ALIGNMENT``.
-
-    Returns what the program reads, which has to live until the copy has ended.
-    """
-    addresses = torch.from_numpy(np.stack((sources, targets))).to(device, non_blocking=True)
-    pairs = num_bytes // ALIGNMENT
-    grid = (len(sources), triton.cdiv(2 * pairs, NUMBERS))
-    copy_program[grid](addresses, len(sources), pairs, BLOCK=NUMBERS, num_warps=NUM_WARPS)
-    return addresses

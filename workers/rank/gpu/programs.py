@@ -77,17 +77,3 @@ def store_program(
     tl.store(into, tl.load(key + head * key_head + token * key_token + at, mask=mask), mask=mask)
     numbers = tl.load(value + head * value_head + token * value_token + at, mask=mask)
     tl.store(into + value_offset, numbers, mask=mask)
-
-
-@triton.jit(do_not_specialize=["num_pieces", "pairs"])
-def copy_program(addresses, num_pieces, pairs, BLOCK: tl.constexpr):
-    """A part of one piece of ``pairs`` pairs of 64-bit numbers. ``addresses`` ``[2, piece]``: from where, and to where.
-
-    All addresses are multiples of 16. A pair is copied as a whole, so the program loads and stores 16 bytes at a time.
-    """
-    piece = tl.program_id(0)
-    at = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    mask = at // 2 < pairs
-    source = tl.multiple_of(tl.load(addresses + piece).to(tl.pointer_type(tl.int64)), 16)
-    target = tl.multiple_of(tl.load(addresses + num_pieces + piece).to(tl.pointer_type(tl.int64)), 16)
-    tl.store(target + at, tl.load(source + at, mask=mask), mask=mask)

@@ -55,4 +55,4 @@ def blocks_of(rank: RankMetadata, spans: Iterable[tuple[int, int]]) -> Pieces:
         PieceRow(rank.cache_address + offset, num_bytes, rank.block_bytes, rank.num_blocks)
         for offset, num_bytes in spans
     )
-    return Pieces(rows, rank.cache_memory_type, rank.cache_device_id, rank.shared_memory, rank.cache_address)
+    return Pieces(rows, rank.cache_memory_type, rank.cache_device_id)

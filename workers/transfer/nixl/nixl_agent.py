@@ -78,9 +78,6 @@ class NixlAgent:
         with _translated:
             self._registered.append(self._agent.register_memory([row], region.memory_type))
 
-    def share(self, region: Region) -> None:
-        return None
-
     def metadata(self) -> bytes:
         with _translated:
             return bytes(self._agent.get_agent_metadata())
@@ -123,9 +120,6 @@ class NixlAgent:
             transfer = self._agent.make_prepped_xfer("READ", local, local_ids, remote, remote_ids)
             self._agent.transfer(transfer)
             return transfer
-
-    def copies_in_call(self, local: PieceList, remote: PieceList) -> bool:
-        return True
 
     def state(self, transfer: TransferHandle) -> TransferState:
         with _translated:

@@ -9,8 +9,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from baton_serve.core.protocol.handshake import SharedMemory
-
 
 class TransferState(StrEnum):
     """The state of a posted transfer."""
@@ -40,16 +38,11 @@ class PieceRow(msgspec.Struct, frozen=True):
 
 
 class Pieces(msgspec.Struct, frozen=True):
-    """Rows of pieces, numbered row by row: with equal counts, piece ``i`` of row ``r`` is ``r * count + i``.
-
-    ``shared``: how to map the memory at ``shared_address``, in which all pieces are.
-    """
+    """Rows of pieces, numbered row by row: with equal counts, piece ``i`` of row ``r`` is ``r * count + i``."""
 
     rows: tuple[PieceRow, ...]
     memory_type: str = "DRAM"
     device_id: int = 0
-    shared: SharedMemory | None = None
-    shared_address: int = 0
 
 
 #: NIXL's opaque handles.
@@ -70,9 +63,6 @@ class TransferAgent(Protocol):
         The memory must outlive the agent.
         """
 
-    def share(self, region: Region) -> SharedMemory | None:
-        """How other processes of this machine map the memory; None if they cannot."""
-
     def metadata(self) -> bytes:
         """What a peer needs for ``add_remote``; with it the peer can read the memory that is registered now."""
 
@@ -92,9 +82,6 @@ class TransferAgent(Protocol):
         self, local: PieceList, local_ids: NDArray[np.int32], remote: PieceList, remote_ids: NDArray[np.int32]
     ) -> TransferHandle:
         """Start to read ``remote[remote_ids[i]]`` into ``local[local_ids[i]]``."""
-
-    def copies_in_call(self, local: PieceList, remote: PieceList) -> bool:
-        """Whether ``post_read`` between these lists may copy all data before it returns."""
 
     def state(self, transfer: TransferHandle) -> TransferState:
         """The state of a transfer; also makes progress. FAILED, PeerLostError and BackendFailedError end it."""

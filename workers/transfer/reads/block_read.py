@@ -50,7 +50,7 @@ class BlockRead:
             for rank in peer.ranks
             if rank.num_runs
         ]
-        self._pieces = interleaved(self._parts, agent, options.piece_bytes)
+        self._pieces = interleaved(self._parts, options.piece_bytes)
         self._in_flight: list[tuple[Post, TransferHandle]] = []
         #: Where the versions of each part are read to, while their transfer is in flight.
         self._scratch: dict[int, ScratchTable] = {}

@@ -22,10 +22,8 @@ class ReadPart:
         self._local_ids = _pieces_of(*local, rank.num_runs)
         self._remote_ids = _pieces_of(*remote, rank.num_runs)
 
-    def slices(self, agent: TransferAgent, max_bytes: int) -> list[slice]:
-        """The slices to post: at most ``max_bytes`` each, but at least one block; all if that only starts a copy."""
-        if not agent.copies_in_call(self.rank.local, self.rank.remote):
-            return [slice(0, len(self._local_ids))]
+    def slices(self, max_bytes: int) -> list[slice]:
+        """The slices to post: at most ``max_bytes`` each, but at least one block."""
         step = max(1, max_bytes // self.rank.bytes_per_block) * self.rank.num_runs
         return [slice(start, start + step) for start in range(0, len(self._local_ids), step)]
 
@@ -39,9 +37,9 @@ class ReadPart:
         return num_descriptors, num_descriptors // self.rank.num_runs * self.rank.bytes_per_block
 
 
-def interleaved(parts: Sequence[ReadPart], agent: TransferAgent, max_bytes: int) -> list[tuple[ReadPart, slice]]:
+def interleaved(parts: Sequence[ReadPart], max_bytes: int) -> list[tuple[ReadPart, slice]]:
     """The slices of all parts, those of different ranks in turn, so that all remote ranks are read concurrently."""
-    rounds = itertools.zip_longest(*([(part, pieces) for pieces in part.slices(agent, max_bytes)] for part in parts))
+    rounds = itertools.zip_longest(*([(part, pieces) for pieces in part.slices(max_bytes)] for part in parts))
     return [piece for pieces in rounds for piece in pieces if piece is not None]
 
 
