@@ -2,13 +2,14 @@
 
 They are built once, and then changed by each token that is sampled.
 
-A step copies what is here, without a loop in Python over a prompt or a list that a client sent: all other rows of the
-step would wait for that.
+What a step does with them does not grow with a prompt or with a list that a client sent: all other rows of the step
+would wait for that. What concerns many tokens is a tensor of one number for each token of the vocabulary.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -50,10 +51,11 @@ class BadWords:
 
 
 class RowEdits:
-    """What the parameters of a sequence do to the next token's logits. Tokens are arrays of int64."""
+    """What the parameters of a sequence do to the next token's logits. Tensors are float32 ``[vocabulary]``."""
 
     def __init__(self, params: SamplingParams, vocab_size: int, prompt: Sequence[int], outputs: Sequence[int]) -> None:
         self._params = params
+        self._vocab_size = vocab_size
         # Token ids come from clients. The HTTP server refuses unknown ids; one that gets here must not end the rank.
         bias = {token: number for token, number in params.logit_bias.items() if 0 <= token < vocab_size}
         self.biased = array("q", bias)
@@ -61,36 +63,33 @@ class RowEdits:
         self._ends = _known(params.min_tokens_banned, vocab_size)
         words = [word for word in params.bad_words if len(_known(word, vocab_size)) == len(word)]
         self._words = BadWords(words) if words else None
-        #: Added to all logits: 0 for the tokens that may be sampled, else -inf. None: all may. To gather and scatter
+        #: Added to the logits: 0 for the tokens that may be sampled, else -inf. None: all may. To gather and scatter
         #: 16,384 of 128,000 numbers takes seven times as long as this sum.
         self.allowed = None if params.allowed_token_ids is None else _allowing(params.allowed_token_ids, vocab_size)
-        #: Tokens of prompt and output, if the repetition penalty needs them.
-        self.seen = array("q")
-        #: Tokens of the output, and what frequency and presence penalties subtract from them.
-        self.counted = array("q")
-        self.penalties = array("f")
-        self._times = array("q")
-        self._places: dict[int, int] = {}
-        self._seen: set[int] = set()
+        #: By token of prompt and output the repetition penalty, else 1. None: there is none.
+        self.repeated = None if params.repetition_penalty == 1.0 else torch.ones(vocab_size)
+        #: Subtracted from the logits: frequency and presence penalties of the output. None: there are none.
+        has_counts = params.frequency_penalty or params.presence_penalty
+        self.subtracted = torch.zeros(vocab_size) if has_counts else None
+        self._times: Counter[int] = Counter()
         self._num_outputs = 0
-        if self.repetition_penalty != 1.0:
-            self._see(prompt)
+        if self.repeated is not None:
+            self.repeated[torch.tensor(_known(prompt, vocab_size), dtype=torch.int64)] = params.repetition_penalty
         for token in outputs:
             self.append(token)
-
-    @property
-    def repetition_penalty(self) -> float:
-        return self._params.repetition_penalty
 
     def append(self, token: int) -> None:
         """The output has one token more."""
         self._num_outputs += 1
         if self._words is not None:
             self._words.append(token)
-        if self.repetition_penalty != 1.0 and token not in self._seen:
-            self._see((token,))
-        if self._params.frequency_penalty or self._params.presence_penalty:
-            self._count(token)
+        if not 0 <= token < self._vocab_size:
+            return
+        if self.repeated is not None:
+            self.repeated[token] = self._params.repetition_penalty
+        if self.subtracted is not None:
+            self._times[token] += 1
+            self.subtracted[token] = self._params.frequency_penalty * self._times[token] + self._params.presence_penalty
 
     def banned(self) -> array[int]:
         """The tokens that may not come next, those that are not allowed aside."""
@@ -101,19 +100,11 @@ class RowEdits:
             found += self._words.completing()
         return found
 
-    def _see(self, tokens: Iterable[int]) -> None:
-        fresh = set(tokens) - self._seen
-        self._seen |= fresh
-        self.seen.extend(fresh)
-
-    def _count(self, token: int) -> None:
-        place = self._places.setdefault(token, len(self._places))
-        if place == len(self.counted):
-            self.counted.append(token)
-            self._times.append(0)
-            self.penalties.append(0.0)
-        self._times[place] += 1
-        self.penalties[place] = self._params.frequency_penalty * self._times[place] + self._params.presence_penalty
+    def move(self, device: torch.device) -> None:
+        """Have the tensors on this device, where they stay."""
+        self.allowed, self.repeated, self.subtracted = (
+            None if tensor is None else tensor.to(device) for tensor in (self.allowed, self.repeated, self.subtracted)
+        )
 
 
 def row_edits(

@@ -188,7 +188,7 @@ PENALTIES = [
 def test_penalties_are_as_defined() -> None:
     from baton_serve.workers.rank.sampling.logit_edits import edit
 
-    logits = logits_of(len(PENALTIES), 7, vocab=10)
+    logits = logits_of(len(PENALTIES), 7)
     before = logits.clone()
     rows = [sequence(params, prompt=[0, 1, 2, 2], outputs=[1, 2, 3, 3, 3, 6, 7, 7]) for params in PENALTIES]
     edited = edit(logits, rows)

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -45,53 +44,37 @@ class _Numbers:
         return (index[0], index[1]), torch.from_numpy(numbers).to(device)
 
 
-class _Step(NamedTuple):
-    """The edits of all rows."""
-
-    biased: _Numbers
-    banned: _Numbers
-    repeated: _Numbers
-    subtracted: _Numbers
-
-    def add(self, row: int, edits: RowEdits) -> None:
-        self.biased.add(row, edits.biased, edits.biases)
-        self.banned.add(row, edits.banned(), float("-inf"))
-        self.repeated.add(row, edits.seen, edits.repetition_penalty)
-        self.subtracted.add(row, edits.counted, edits.penalties)
-
-
 def edit(logits: torch.Tensor, rows: Sequence[RankSequence]) -> torch.Tensor:
     """Apply all edits to logits ``[row, vocabulary]`` (float32); returns a copy if any edit applies."""
-    step = _Step(_Numbers(), _Numbers(), _Numbers(), _Numbers())
-    kept = {}
-    for index, row in enumerate(rows):
-        if row.edits is not None:
-            step.add(index, row.edits)
-            if row.edits.allowed is not None:
-                row.edits.allowed = kept[index] = row.edits.allowed.to(logits.device)
-    if not any(step) and not kept:
+    edited_rows = [(index, row.edits) for index, row in enumerate(rows) if row.edits is not None]
+    if not edited_rows:
         return logits
-    edited = _apply(logits.clone(), step)
-    for index, allowed in kept.items():
-        edited[index] += allowed
-    if step.banned or kept:
+    biased, banned = _Numbers(), _Numbers()
+    for index, edits in edited_rows:
+        edits.move(logits.device)
+        biased.add(index, edits.biased, edits.biases)
+        banned.add(index, edits.banned(), float("-inf"))
+    edited = logits.clone()
+    if biased:
+        where, numbers = biased.on(logits.device)
+        edited.index_put_(where, logits[where] + numbers)
+    if banned:
+        where, numbers = banned.on(logits.device)
+        edited.index_put_(where, numbers)
+    for index, edits in edited_rows:
+        _apply(edited[index], edits)
+    allowed = {index: edits.allowed for index, edits in edited_rows if edits.allowed is not None}
+    if banned or allowed:
         for index in edited.amax(dim=-1).isneginf().nonzero()[:, 0].tolist():
-            edited[index] = logits[index] + kept[index] if index in kept else logits[index]
+            edited[index] = logits[index] + allowed[index] if index in allowed else logits[index]
     return edited
 
 
-def _apply(logits: torch.Tensor, step: _Step) -> torch.Tensor:
-    if step.biased:
-        where, numbers = step.biased.on(logits.device)
-        logits.index_put_(where, logits[where] + numbers)
-    if step.banned:
-        where, numbers = step.banned.on(logits.device)
-        logits.index_put_(where, numbers)
-    if step.repeated:
-        where, factors = step.repeated.on(logits.device)
-        now = logits[where]
-        logits.index_put_(where, torch.where(now > 0, now / factors, now * factors))
-    if step.subtracted:
-        where, numbers = step.subtracted.on(logits.device)
-        logits.index_put_(where, logits[where] - numbers)
-    return logits
+def _apply(row: torch.Tensor, edits: RowEdits) -> None:
+    """Apply what concerns many tokens, in place."""
+    if edits.repeated is not None:
+        row.copy_(torch.where(row > 0, row / edits.repeated, row * edits.repeated))
+    if edits.subtracted is not None:
+        row -= edits.subtracted
+    if edits.allowed is not None:
+        row += edits.allowed
