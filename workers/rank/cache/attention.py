@@ -94,7 +94,7 @@ def register() -> None:
 class PagedAttention:
     """Writes K and V of the batch into the cache, then computes the attention of every token to its own sequence.
 
-    Row by row, whose keys and values are copied together: the plain way, by which others are tested.
+    Row by row, whose keys and values are copied together: the plain way, which needs no program.
     """
 
     def __init__(self, cache: KVCache, batch: Batch) -> None:

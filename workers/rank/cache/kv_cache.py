@@ -6,9 +6,9 @@ descriptor per block. The slots of one (block, head, layer, K|V) are contiguous 
 
 from __future__ import annotations
 
-import logging
 import math
 import mmap
+import os
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,8 +18,6 @@ import torch
 from baton_serve.workers.rank.gpu import support as gpu
 from baton_serve.workers.rank_protocol.errors import CacheError
 from baton_serve.workers.rank_protocol.spec import RankSpec
-
-logger = logging.getLogger(__name__)
 
 LAYOUT = "block,kv_head,layer,kv,slot,head_dim"
 DEFAULT_CPU_BYTES = 1 << 30
@@ -121,6 +119,8 @@ def zeros_in_huge_pages(num_bytes: int) -> torch.Tensor:
     The memory comes from the system and has not been written yet: what an allocator had before has small pages already.
     A kernel without huge pages, or one where they are switched off, gives small ones.
     """
+    if num_bytes > os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE:  # some systems give what they do not have
+        raise RuntimeError(f"no memory for {num_bytes} bytes: they are more than this machine has")
     try:
         pages = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
