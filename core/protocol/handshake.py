@@ -6,7 +6,8 @@ that two versions of Baton can always tell why they cannot be paired.
 History
 -------
 1: first version.
-2: the notification of a read names the reader and its rank; several ranks, whose shards divide the model.
+2: the notification of a read names the reader and its rank; several ranks, whose shards divide the model. For a
+   time there was also ``shared_memory``, which is skipped.
 3: a hand-off has one promise, above which no version may be, in place of the version of each block.
 """
 

@@ -39,6 +39,14 @@ def use_on_this_thread(device_index: int) -> None:
     torch.cuda.synchronize(device_index)
 
 
+def wait_for_step(device: torch.device) -> None:
+    """Wait until a GPU has done what this thread has given it; for what others have given it, block copies, is not
+    waited.
+    """
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
+
+
 def choose_device(wanted: str) -> torch.device:
     """The device that ``RankSpec.device`` names for a single rank. Raises ModelLoadError."""
     if wanted == "auto":

@@ -129,11 +129,12 @@ def is_lost_sibling(error: BaseException) -> bool:
     """Whether the error was caused by the end of another rank."""
     return any(
         isinstance(one, SiblingLostError) or (isinstance(one, RuntimeError) and any(sign in str(one) for sign in _LOST))
-        for one in _chain(error)
+        for one in chain(error)
     )
 
 
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that it was raised in answer to."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__

@@ -13,6 +13,7 @@ from baton_serve.workers.rank import distributed
 from baton_serve.workers.rank.cache.attention import Attend
 from baton_serve.workers.rank.cache.batch import Batch, BatchRow, tail_blocks
 from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.device import wait_for_step
 from baton_serve.workers.rank.grammar.library import GrammarLibrary
 from baton_serve.workers.rank.grammar.masks import MaskWriter
 from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs
@@ -58,7 +59,7 @@ class Runner:
         )
 
     def execute(self, step: Step) -> StepResult:
-        """Execute a step. When this returns, the device has finished, and readers can see the blocks that it wrote.
+        """Execute a step. When this returns, the device has finished it, and readers can see the blocks that it wrote.
 
         Raises StepError for a step that contradicts earlier ones, and torch's errors (out of memory). After an error
         the content of the cache is unknown, so the rank has to end.
@@ -88,9 +89,7 @@ class Runner:
             Sampled(sequence.seq, draw.token, draw.logprob, draw.top, _error_of(sequence))
             for sequence, draw in zip(drawing, draws, strict=bool(draws))
         ]
-        if self._cache.device.type == "cuda":
-            # Not the whole device: reads copy blocks on streams of their own.
-            torch.cuda.current_stream(self._cache.device).synchronize()
+        wait_for_step(self._cache.device)
         return sampled, scores
 
     def _forward(self, rows: list[Row], sequences: list[RankSequence]) -> tuple[torch.Tensor, list[PromptScores]]:

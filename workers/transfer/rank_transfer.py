@@ -27,8 +27,8 @@ class RankTransfer:
     """``Transfer`` over NIXL; ``workers/transfer/port.py`` has the contract.
 
     The constructor returns once the agent runs (half a second), and raises TransferError if the start fails. ``emit``
-    is called from the agent's thread. ``on_thread_start`` is called first in that thread, for example to choose the
-    CUDA device. The process needs the environment variables of ``core.ucx``.
+    is called from the agent's thread. ``make_agent`` is for tests. ``on_thread_start`` is called first in that thread,
+    for example to choose the CUDA device. The process needs the environment variables of ``core.ucx``.
     """
 
     def __init__(

@@ -18,6 +18,7 @@ from baton_serve.workers.rank.device import assign_device, choose_device, gpu_of
 from baton_serve.workers.rank.distributed import backend_for
 from baton_serve.workers.rank.layers.linear import PackedLinear, is_available
 from baton_serve.workers.rank.layers.positions import max_positions
+from baton_serve.workers.rank.loading import probe
 from baton_serve.workers.rank.loading.config_checks import check_config, check_split
 from baton_serve.workers.rank.loading.probe import own_logits, probe_layers, prove_equal, prove_in_float32
 from baton_serve.workers.rank_protocol.errors import CacheError, ModelLoadError, UnsupportedModelError
@@ -201,6 +202,36 @@ def test_a_stretched_length_counts(config: dict[str, Any], length: int) -> None:
 def test_what_counts_its_factor_already_is_not_stretched_twice() -> None:
     linear = {"full_attention": {"rope_type": "linear", "factor": 8.0}, "sliding_attention": {"rope_type": "default"}}
     assert max_positions(Gemma3TextConfig(max_position_embeddings=1024, rope_parameters=linear)) == 1024
+
+
+@pytest.mark.parametrize(
+    "stretched",
+    [
+        {"rope_type": "linear", "factor": 4.0},
+        {
+            "rope_type": "llama3",
+            "factor": 8.0,
+            "low_freq_factor": 1.0,
+            "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 128,
+        },
+    ],
+    ids=lambda stretched: stretched["rope_type"],
+)
+def test_rope_types_that_are_known_to_work_load(stretched: dict[str, Any], tmp_path: Path) -> None:
+    folder = tiny_models.build(tmp_path / "model", "llama", max_position_embeddings=1024, rope_scaling=stretched)
+    assert load(folder).max_model_len >= 1024
+
+
+def test_a_model_that_does_not_run_in_float32_is_said_to_be_compared_in_its_own_type_alone(
+    folder_of: Folders, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def mixing(_model: Any) -> list[torch.Tensor]:
+        raise RuntimeError("expected m1 and m2 to have the same dtype")
+
+    monkeypatch.setattr(probe, "own_logits", mixing)
+    load(folder_of("llama"), dtype="bfloat16")
+    assert "in half precision alone: expected m1 and m2" in caplog.text
 
 
 def test_a_stretched_model_serves_all_of_its_length(tmp_path: Path) -> None:

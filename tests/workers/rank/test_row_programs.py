@@ -1,4 +1,4 @@
-"""Programs for tokens by themselves, and for pieces of a read: those of GPUs and of CPUs compute what plain torch does.
+"""Programs for tokens by themselves: those of GPUs and of CPUs compute what plain torch does.
 
 Those of GPUs run under Triton's interpreter where there is none.
 """
@@ -22,7 +22,6 @@ from tests.kits.rank.kernels import needs_triton
 from tests.kits.rank.small_llama import llama
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16]
-NUM_PIECES = 9
 #: Roundings of a type by which results may differ.
 NUM_ROUNDINGS = 4
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 
 from baton_serve.workers.rank.cache.kv_cache import KVCache
+from baton_serve.workers.rank.distributed import chain
 from baton_serve.workers.rank.graphs.cuda_recorder import CudaRecorder, Recorder
 from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs, graph_sizes
 from baton_serve.workers.rank.in_place.rows import Kernel
@@ -48,10 +49,11 @@ def record_graphs(
     try:
         graphs = DecodeGraphs(model, model.kernel, cache, make_recorder(cache.device), sizes)
     except RuntimeError as error:
-        why, has_no_memory = one_line(error), isinstance(error, torch.OutOfMemoryError)
+        # What fails later in a recording may hide that memory has run out.
+        why, has_no_memory = one_line(error), any(isinstance(one, torch.OutOfMemoryError) for one in chain(error))
         if has_no_memory:
             why += " (a smaller --gpu-memory-fraction leaves more memory; --decode-graphs off takes less)"
-        if spec.decode_graphs == "on" or (spec.num_ranks > 1 and "captur" not in why):
+        if spec.decode_graphs == "on" or (spec.num_ranks > 1 and (has_no_memory or "captur" not in why)):
             raise ModelLoadError(f"decode steps cannot be recorded as graphs: {why}") from error
         progress(f"decode steps are computed without graphs, because they cannot be recorded: {why}")
         return None

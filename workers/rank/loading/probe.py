@@ -24,7 +24,7 @@ from baton_serve.workers.rank.cache.kv_cache import CacheShape, KVCache
 from baton_serve.workers.rank.in_place.choice import attention_of
 from baton_serve.workers.rank.in_place.rows import Kernel
 from baton_serve.workers.rank.loading.config_checks import refuse
-from baton_serve.workers.rank_protocol.errors import UnsupportedModelError
+from baton_serve.workers.rank_protocol.errors import UnsupportedModelError, one_line
 
 logger = logging.getLogger(__name__)
 
@@ -166,8 +166,9 @@ def prove_in_float32(model: PreTrainedModel, shape: CacheShape, kernel: Kernel |
         with _in_float32(model, shape.dtype):
             own = own_logits(model)
             ours = paged_logits(model, replace(shape, dtype=torch.float32), kernel)
-    except RuntimeError as error:  # torch's word for tensors of two types
-        logger.info("%s does not run in float32: %s", model.config.model_type, error)
+    except RuntimeError as error:  # torch's word for tensors of two types, and for memory that is missing
+        why = one_line(error)
+        logger.warning("%s was compared with its own layers in half precision alone: %s", model.config.model_type, why)
         return
     _refuse_unless_equal(model, ours, own, torch.float32)
 

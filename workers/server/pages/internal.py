@@ -147,7 +147,7 @@ async def _lease_ids(request: Request) -> list[str]:
 
 
 async def _ledger(engine: Engine) -> str:
-    """``ok``, or what is wrong with the block counts. They are counted in a thread: steps and streams go on."""
+    """``ok``, or what is wrong with the block counts, which are copied here and counted in a thread."""
     try:
         await asyncio.to_thread(engine.audit())
     except EngineFault as fault:

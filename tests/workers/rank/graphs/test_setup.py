@@ -28,6 +28,8 @@ SPEC = RankSpec(model="m", engine_id="e", max_num_seqs=3)
 #: As on a GPU: for a model that waits for it, of which another rank has gone, and without memory.
 WAITS = RuntimeError("operation not permitted when stream is capturing")
 LOST = RuntimeError("NCCL error: unhandled cuda error")
+HIDDEN = RuntimeError("operation failed due to a previous error during capture")
+HIDDEN.__context__ = torch.OutOfMemoryError("CUDA out of memory")
 FULL = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 
@@ -88,6 +90,7 @@ def test_ranks_go_on_without_graphs_where_the_model_cannot_be_recorded(
         ({"decode_graphs": "on"}, WAITS, "operation not permitted"),
         # One rank of several, for which the others would wait.
         ({"num_ranks": 2}, FULL, r".*2\.00 GiB \(a smaller --gpu-memory-fraction .*; --decode-graphs off "),
+        ({"num_ranks": 2}, HIDDEN, ".*previous error during capture"),
         ({"num_ranks": 2}, LOST, ".*unhandled cuda error"),
     ],
 )

@@ -26,7 +26,7 @@ GPU = torch.device("cuda", 0)
 
 
 @pytest.mark.parametrize("wanted", ["auto", "gather"])
-def test_a_cpu_gathers(wanted: str) -> None:
+def test_a_cpu_has_no_program_of_triton(wanted: str) -> None:
     said: list[str] = []
     assert choose_kernel(wanted, CPU, said.append) is None
     assert said == []
