@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from baton_serve.workers.rank.gpu import support as gpu
-from baton_serve.workers.rank_protocol.errors import CacheError
+from baton_serve.workers.rank_protocol.errors import CacheError, one_line
 from baton_serve.workers.rank_protocol.spec import RankSpec
 
 LAYOUT = "block,kv_head,layer,kv,slot,head_dim"
@@ -66,7 +66,8 @@ class KVCache:
             self.all_blocks = _zeros(sizes, shape.dtype, device)
         except RuntimeError as error:
             size = num_blocks * shape.block_bytes
-            raise CacheError(f"no room for a KV cache of {num_blocks} blocks ({size} bytes) on {device}") from error
+            why = f"no room for a KV cache of {num_blocks} blocks ({size} bytes) on {device}: {one_line(error)}"
+            raise CacheError(why) from error
         self.tensor = self.all_blocks[:num_blocks]
         self._slots = self.all_blocks.view(-1, shape.head_dim)
         self._store = _program(device)
@@ -120,7 +121,7 @@ def zeros_in_huge_pages(num_bytes: int) -> torch.Tensor:
     A kernel without huge pages, or one where they are switched off, gives small ones.
     """
     if num_bytes > os.sysconf("SC_PHYS_PAGES") * mmap.PAGESIZE:  # some systems give what they do not have
-        raise RuntimeError(f"no memory for {num_bytes} bytes: they are more than this machine has")
+        raise RuntimeError(f"{num_bytes} bytes are more than this machine has")
     try:
         pages = mmap.mmap(-1, num_bytes + HUGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
