@@ -127,7 +127,8 @@ async def test_a_stream_that_had_got_further_outlives_a_second_d(tmp_path: Path)
     """As many die with it as may die of one, but it was well past the place where the first did."""
     router = {"pick-decode": "least_loaded"}
     async with Stack(tmp_path, decode=3, router_flags=router, worker_flags={"dtype": "float32"}) as stack:
-        wanted = [(path, {**body, "max_tokens": 6 * NUM_TOKENS}) for path, body in asks(41) + asks(42)]
+        # Not 42: at token 811 of one of its answers two tokens are as likely as each other up to a rounding of float32.
+        wanted = [(path, {**body, "max_tokens": 6 * NUM_TOKENS}) for path, body in asks(41) + asks(43)]
         quiet = await all_at_once(stack, wanted, nothing)
         twice: set[str] = set()
 
