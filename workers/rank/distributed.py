@@ -8,7 +8,6 @@ functions return its own data.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from datetime import timedelta
 
 import torch
@@ -16,7 +15,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore
 from torch.distributed.tensor import DTensor
 
-from baton_serve.workers.rank_protocol.errors import ModelLoadError, SiblingLostError, one_line
+from baton_serve.workers.rank_protocol.errors import ModelLoadError, SiblingLostError, chain, one_line
 from baton_serve.workers.rank_protocol.spec import RankSpec
 
 #: Defaults, which the user may override: the ranks share a machine, and no other machine should reach their sockets.
@@ -131,10 +130,3 @@ def is_lost_sibling(error: BaseException) -> bool:
         isinstance(one, SiblingLostError) or (isinstance(one, RuntimeError) and any(sign in str(one) for sign in _LOST))
         for one in chain(error)
     )
-
-
-def chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error, and those that it was raised in answer to."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__

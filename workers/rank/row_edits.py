@@ -78,6 +78,11 @@ class RowEdits:
         for token in outputs:
             self.append(token)
 
+    @property
+    def changes_many(self) -> bool:
+        """Whether there is a tensor to apply."""
+        return any(tensor is not None for tensor in (self.allowed, self.repeated, self.subtracted))
+
     def append(self, token: int) -> None:
         """The output has one token more."""
         self._num_outputs += 1

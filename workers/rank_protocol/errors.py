@@ -15,6 +15,8 @@ Every message is one line for people.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 #: Exit status of a rank that ends because it has lost another rank. It sends no ``RankFailed``: the cause is the end of
 #: the other rank, which the main process may notice later.
 SIBLING_LOST_STATUS = 3
@@ -60,6 +62,13 @@ class RankStartError(RankEndedError):
 
 class RankDeadError(RankEndedError):
     """The rank process ended after it was ready, although the main process had not stopped it."""
+
+
+def chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error, and those that it was raised in answer to."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 def one_line(error: BaseException) -> str:

@@ -13,6 +13,8 @@ import torch
 
 from baton_serve.workers.rank.cache.kv_cache import HUGE_PAGE_BYTES, CacheShape, KVCache, zeros_in_huge_pages
 
+ENABLED = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
 
 @pytest.mark.parametrize("num_bytes", [1, 4096, 3 * HUGE_PAGE_BYTES + 5])
 def test_zeros_begin_a_huge_page_and_can_be_written(num_bytes: int) -> None:
@@ -32,13 +34,9 @@ def test_a_kernel_without_huge_pages_gives_small_ones(monkeypatch: pytest.Monkey
     assert not zeros_in_huge_pages(5000).any()
 
 
-@pytest.mark.skipif(
-    "[never]" in Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()
-    if Path("/sys/kernel/mm/transparent_hugepage/enabled").exists()
-    else True,
-    reason="this system has no huge pages",
-)
 def test_a_cache_on_a_cpu_is_in_huge_pages() -> None:
+    if not ENABLED.exists() or "[never]" in ENABLED.read_text():
+        pytest.skip("this system has no huge pages")
     shape = CacheShape(num_kv_heads=2, num_layers=2, block_size=16, head_dim=64, dtype=torch.float32)
     cache = KVCache(shape, 16 * HUGE_PAGE_BYTES // shape.block_bytes, torch.device("cpu"))
     assert huge_kib_at(cache.address) >= 8 * HUGE_PAGE_BYTES >> 10  # the kernel gives what it has

@@ -204,6 +204,16 @@ def test_a_ban_holds_until_min_tokens_and_a_bias_for_no_token_is_nothing() -> No
     assert tokens_of(logits, [sequence(banned, outputs=[2, 2], vocab_size=3)]) == [0]
 
 
+def test_a_step_copies_no_logits_for_bans_that_are_over() -> None:
+    from baton_serve.workers.rank.sampling.logit_edits import edit
+
+    row = sequence(SamplingParams(temperature=0, min_tokens=2, min_tokens_banned=(0,)), outputs=[2])
+    logits = logits_of(1)
+    assert edit(logits, [row]) is not logits
+    row.append(2)
+    assert edit(logits, [row]) is logits
+
+
 def test_logprobs_are_of_the_raw_logits() -> None:
     logits = logits_of(3, 8)
     rows = [

@@ -8,12 +8,11 @@ from collections.abc import Callable
 import torch
 
 from baton_serve.workers.rank.cache.kv_cache import KVCache
-from baton_serve.workers.rank.distributed import chain
 from baton_serve.workers.rank.graphs.cuda_recorder import CudaRecorder, Recorder
 from baton_serve.workers.rank.graphs.decode_graphs import DecodeGraphs, graph_sizes
 from baton_serve.workers.rank.in_place.rows import Kernel
 from baton_serve.workers.rank.loading.model import ModelShard
-from baton_serve.workers.rank_protocol.errors import ModelLoadError, one_line
+from baton_serve.workers.rank_protocol.errors import ModelLoadError, chain, one_line
 from baton_serve.workers.rank_protocol.spec import RankSpec
 
 

@@ -47,13 +47,13 @@ class _Numbers:
 def edit(logits: torch.Tensor, rows: Sequence[RankSequence]) -> torch.Tensor:
     """Apply all edits to logits ``[row, vocabulary]`` (float32); returns a copy if any edit applies."""
     edited_rows = [(index, row.edits) for index, row in enumerate(rows) if row.edits is not None]
-    if not edited_rows:
-        return logits
     biased, banned = _Numbers(), _Numbers()
     for index, edits in edited_rows:
         edits.move(logits.device)
         biased.add(index, edits.biased, edits.biases)
         banned.add(index, edits.banned(), float("-inf"))
+    if not (biased or banned or any(edits.changes_many for _, edits in edited_rows)):
+        return logits
     edited = logits.clone()
     if biased:
         where, numbers = biased.on(logits.device)
